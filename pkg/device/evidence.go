@@ -1,0 +1,166 @@
+package device
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what one Pod's status says of one device: all its containers taken
+// together, the worst counting, with the status version at which it first said so.
+type Report struct {
+	Pod  PodRef `json:"pod"`
+	Node string `json:"node,omitempty"`
+	// Claim is the claim through which the Pod has the device (DRA only).
+	Claim string `json:"claim,omitempty"`
+	// Container is one container that carries the reading.
+	Container string `json:"container,omitempty"`
+	Health    Health `json:"health"`
+	Message   string `json:"message,omitempty"`
+	// Version is the status version, the deduplication key beside the Pod's UID.
+	Version Version `json:"version"`
+	// Observed is when Sickbay first saw this reading, on its own clock: the API
+	// carries no time. The truth may be older.
+	Observed time.Time `json:"observed"`
+	// Monitor marks a reading through an admin-access claim: evidence, but its
+	// Pod is no holder.
+	Monitor bool `json:"monitor,omitempty"`
+	// Ended is set when the Pod is gone or terminal. The report stays as history
+	// and counts only while no live Pod reports on the device.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// Says tells whether two reports carry the same reading, whenever and from
+// whichever container it was taken.
+func (r Report) Says(other Report) bool {
+	return r.Health == other.Health && r.Message == other.Message && r.Ended == other.Ended
+}
+
+// Digest takes all observations of one Pod (as Observe returns them) together:
+// one report per device, the worst health among its containers, and the
+// messages that go with it. Frozen entries give no report, since they say
+// nothing of now. The status version is the observation's; Keep corrects it.
+func Digest(observations []Observation, observed time.Time) []DeviceReport {
+	var digest []DeviceReport
+	for _, o := range observations {
+		if o.Frozen {
+			continue
+		}
+		report := Report{
+			Pod: o.Pod, Node: o.Node, Claim: o.Claim, Container: o.Container,
+			Health: o.Health, Message: o.Message,
+			Version: o.ResourceVersion, Observed: observed, Monitor: o.AdminAccess,
+		}
+		last := len(digest) - 1
+		if last < 0 || digest[last].Device != o.Device {
+			digest = append(digest, DeviceReport{Device: o.Device, Report: report})
+			continue
+		}
+		held := &digest[last].Report
+		// A Pod that has the device by one ordinary claim holds it, whatever
+		// admin claims it has beside that.
+		monitor := held.Monitor && report.Monitor
+		switch {
+		case report.Health.WorseThan(held.Health):
+			*held = report
+		case report.Health == held.Health:
+			held.Message = joinMessages([]Entry{{Message: held.Message}, {Message: report.Message}})
+		}
+		held.Monitor = monitor
+	}
+	return digest
+}
+
+// DeviceReport is a report and the device that it is about.
+type DeviceReport struct {
+	Device Key    `json:"device"`
+	Report Report `json:"report"`
+}
+
+// Keep returns the report to remember when a Pod's status was read again: the
+// known one if it says the same, so that its status version stays the one at
+// which the reading was first seen, else the new one.
+func Keep(known, read Report) Report {
+	if known.Pod.UID == read.Pod.UID && known.Says(read) {
+		return known
+	}
+	return read
+}
+
+// Evidence is what is believed of a device: the worst of all readings, and the
+// readings themselves. Freshness is kept apart from it.
+type Evidence struct {
+	Value   Health `json:"value,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Held tells whether a live Pod holds the device (monitors don't count).
+	Held bool `json:"held"`
+	// Reports has one element per Pod, sorted by UID.
+	Reports []Report `json:"reports,omitempty"`
+}
+
+// Fuse takes the reports of all Pods that have or had one device together. Live
+// reports decide, the worst first; where none is left, what the last ones said
+// stands as history, so that a device's fault doesn't die with its Pod.
+func Fuse(reports []Report) Evidence {
+	sorted := slices.Clone(reports)
+	slices.SortFunc(sorted, func(a, b Report) int { return strings.Compare(a.Pod.UID, b.Pod.UID) })
+	evidence := Evidence{Reports: sorted}
+	live := slices.ContainsFunc(sorted, func(r Report) bool { return !r.Ended })
+	for _, r := range sorted {
+		if live && r.Ended {
+			continue
+		}
+		if !r.Ended && !r.Monitor {
+			evidence.Held = true
+		}
+		if r.Health.WorseThan(evidence.Value) {
+			evidence.Value, evidence.Message = r.Health, r.Message
+		}
+	}
+	return evidence
+}
+
+// Belief tells what became of a report that was offered to a set of known ones.
+type Belief int
+
+const (
+	// Repeated: the same evidence, or older than what is known.
+	Repeated Belief = iota
+	// Believed: it is in the set now.
+	Believed
+	// Doubted: it would make things better, and only a live read may do that.
+	Doubted
+)
+
+// Believe offers a report to the known ones. Worse is believed at once, better
+// only when the report comes from a live read of the Pod: a watch may be behind,
+// and two producers may overwrite each other for seconds. Readings older than
+// the Pod's known status version are late and change nothing, except that a live
+// read replaces what was known whatever its version (a restored etcd steps back).
+func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
+	i := slices.IndexFunc(known, func(r Report) bool { return r.Pod.UID == offered.Pod.UID })
+	if i < 0 {
+		if len(known) > 0 && !live && betterForAll(known, offered) {
+			return known, Doubted
+		}
+		return append(slices.Clone(known), offered), Believed
+	}
+	old := known[i]
+	switch {
+	case old.Says(offered):
+		return known, Repeated
+	case !live && offered.Version.Compare(old.Version) < 0:
+		return known, Repeated
+	case !live && old.Health.WorseThan(offered.Health):
+		return known, Doubted
+	}
+	next := slices.Clone(known)
+	next[i] = offered
+	return next, Believed
+}
+
+// betterForAll tells whether a first report of a new Pod would lift the fused
+// value, which happens when all that is known is history.
+func betterForAll(known []Report, offered Report) bool {
+	return Fuse(known).Value.WorseThan(Fuse(append(slices.Clone(known), offered)).Value)
+}

@@ -1,0 +1,51 @@
+package device
+
+// Staleness says why a Healthy can't be believed now. The empty value means
+// that it can.
+type Staleness string
+
+const (
+	Fresh Staleness = ""
+	// WatchBehind: Sickbay itself can't see. That is never the device's fault.
+	WatchBehind Staleness = "WatchBehind"
+	// NodeSilent: the node's Lease doesn't advance, so its entries are what a
+	// dead kubelet last wrote.
+	NodeSilent Staleness = "NodeSilent"
+	// NodeNotReady: the kubelet lives and says that it isn't ready.
+	NodeNotReady Staleness = "NodeNotReady"
+	// DriverAbsent: the driver's slices are gone or incomplete.
+	DriverAbsent Staleness = "DriverAbsent"
+	// PluginAbsent: nothing of the resource is allocatable, so the kubelet
+	// reports its default for a missing device, which is Healthy.
+	PluginAbsent Staleness = "PluginAbsent"
+)
+
+// Surroundings is what has to be true around a reading for it to say something
+// of now. An entry carries no time of its own (KEP-4680).
+type Surroundings struct {
+	WatchCurrent   bool
+	LeaseAdvancing bool
+	NodeReady      bool
+	// PoolComplete is asked on the DRA path only.
+	PoolComplete bool
+	// Allocatable is node.status.allocatable of the resource, in devices; asked
+	// on the device-plugin path only.
+	Allocatable int64
+}
+
+// Freshness judges a reading by its surroundings, nearest cause first.
+func (s Surroundings) Freshness(path Path) Staleness {
+	switch {
+	case !s.WatchCurrent:
+		return WatchBehind
+	case !s.LeaseAdvancing:
+		return NodeSilent
+	case !s.NodeReady:
+		return NodeNotReady
+	case path == PathDRA && !s.PoolComplete:
+		return DriverAbsent
+	case path == PathPlugin && s.Allocatable <= 0:
+		return PluginAbsent
+	}
+	return Fresh
+}

@@ -1,0 +1,279 @@
+package device
+
+import (
+	"slices"
+	"strings"
+)
+
+// UnmappedReason says why an entry's device can't be told from the API.
+type UnmappedReason string
+
+const (
+	// EmptyID: the entry has no resourceID.
+	EmptyID UnmappedReason = "EmptyID"
+	// MalformedName: the entry's name is neither a resource nor a claim.
+	MalformedName UnmappedReason = "MalformedName"
+	// ClaimUnknown: the Pod has no claim of that name, or the claim is deleted.
+	ClaimUnknown UnmappedReason = "ClaimUnknown"
+	// ClaimNotAllocated: the claim has no allocation (any more).
+	ClaimNotAllocated UnmappedReason = "ClaimNotAllocated"
+	// RequestUnknown: the allocation has no result for the entry's request.
+	RequestUnknown UnmappedReason = "RequestUnknown"
+	// SeveralDevices: the ID names the claim, the claim has several devices and
+	// they don't share one health. Only the kubelet's own podresources API
+	// could tell them apart.
+	SeveralDevices UnmappedReason = "SeveralDevices"
+)
+
+// Unmapped is an entry that doesn't lead to one device. It is shown and counted,
+// and never turned into a fault of some device by guessing.
+type Unmapped struct {
+	Node      string         `json:"node"`
+	Pod       PodRef         `json:"pod"`
+	Container string         `json:"container"`
+	Entry     string         `json:"entry"`
+	ID        string         `json:"id"`
+	Health    Health         `json:"health"`
+	Message   string         `json:"message,omitempty"`
+	Reason    UnmappedReason `json:"reason"`
+	// Candidates are the devices that the entry may be about, as narrow as the
+	// evidence allows, sorted.
+	Candidates []Key `json:"candidates,omitempty"`
+}
+
+// Observation is one reading of one device's health from one container's status.
+type Observation struct {
+	Device    Key
+	Node      string
+	Pod       PodRef
+	Container string
+	// Claim is the claim through which the Pod has the device; empty on the
+	// device-plugin path.
+	Claim   string
+	Health  Health
+	Message string
+	// ResourceVersion is the Pod's at this reading, not yet the status version.
+	ResourceVersion Version
+	// Frozen marks an entry that the kubelet no longer keeps: what a
+	// device-plugin entry of a terminated container last said.
+	Frozen bool
+	// AdminAccess marks a reading through a claim that doesn't hold the device.
+	AdminAccess bool
+}
+
+// ClaimLookup finds a claim by namespace and name.
+type ClaimLookup func(namespace, name string) (Claim, bool)
+
+// Observe reads every health entry of a Pod. What it returns is sorted and free
+// of duplicates, whatever order the kubelet wrote (the order of DRA entries is
+// random). A Pod without a node has no devices yet.
+func Observe(pod Pod, claims ClaimLookup) ([]Observation, []Unmapped) {
+	if pod.Node == "" || pod.Terminal {
+		return nil, nil
+	}
+	var seen []Observation
+	var unmapped []Unmapped
+	for _, container := range pod.Containers {
+		reader := containerReader{pod: pod, container: container, claims: claims}
+		reader.read()
+		seen = append(seen, reader.seen...)
+		unmapped = append(unmapped, reader.unmapped...)
+	}
+	slices.SortFunc(seen, compareObservations)
+	slices.SortFunc(unmapped, compareUnmapped)
+	return slices.Compact(seen), unmapped
+}
+
+func compareObservations(a, b Observation) int {
+	if c := a.Device.Compare(b.Device); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Container, b.Container); c != 0 {
+		return c
+	}
+	if c := b.Health.rank() - a.Health.rank(); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Message, b.Message)
+}
+
+func compareUnmapped(a, b Unmapped) int {
+	return strings.Compare(a.Container+"\x00"+a.Entry+"\x00"+a.ID, b.Container+"\x00"+b.Entry+"\x00"+b.ID)
+}
+
+type containerReader struct {
+	pod       Pod
+	container Container
+	claims    ClaimLookup
+	seen      []Observation
+	unmapped  []Unmapped
+}
+
+func (r *containerReader) read() {
+	byClaim := map[string][]Entry{}
+	var order []string
+	for _, entry := range r.container.Entries {
+		name, isClaim := strings.CutPrefix(entry.Name, "claim:")
+		switch {
+		case entry.ResourceID == "":
+			r.refuse(entry, EmptyID, nil)
+		case !isClaim:
+			r.readPlugin(entry)
+		case name == "":
+			r.refuse(entry, MalformedName, nil)
+		default:
+			if _, ok := byClaim[name]; !ok {
+				order = append(order, name)
+			}
+			byClaim[name] = append(byClaim[name], entry)
+		}
+	}
+	for _, name := range order {
+		r.readClaim(name, byClaim[name])
+	}
+}
+
+func (r *containerReader) readPlugin(entry Entry) {
+	key, err := NewPlugin(r.pod.Node, entry.Name, entry.ResourceID)
+	if err != nil {
+		r.refuse(entry, MalformedName, nil)
+		return
+	}
+	r.accept(entry, key, "", false, r.container.Terminated)
+}
+
+// readClaim reads all entries of one name together, because a claim with several
+// devices can only be told apart by looking at all of them.
+func (r *containerReader) readClaim(name string, entries []Entry) {
+	claimName, request, _ := strings.Cut(name, "/")
+	claim, results, why := r.allocation(claimName, request)
+
+	var opaque []Entry
+	for _, entry := range entries {
+		key, err := ParseDRA(entry.ResourceID)
+		if err != nil {
+			opaque = append(opaque, entry)
+			continue
+		}
+		// The kubelet named the device itself; the claim only tells whether the
+		// Pod holds it, and may be gone by now.
+		admin := slices.ContainsFunc(results, func(a Allocated) bool { return a.Device == key && a.AdminAccess })
+		results = slices.DeleteFunc(results, func(a Allocated) bool { return a.Device == key })
+		r.accept(entry, key, claim.Name, admin, false)
+	}
+	if len(opaque) == 0 {
+		return
+	}
+	if why != "" || len(results) == 0 {
+		if why == "" {
+			why = RequestUnknown
+		}
+		for _, entry := range opaque {
+			r.refuse(entry, why, nil)
+		}
+		return
+	}
+	r.readOpaque(opaque, claim, results)
+}
+
+// readOpaque settles entries whose IDs name no device (CDI IDs). One result for
+// one entry is certain. As many entries as results with one common health are
+// certain too: it doesn't matter which is which. Everything else would be a guess.
+func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []Allocated) {
+	alike := !slices.ContainsFunc(entries, func(e Entry) bool { return e.Health != entries[0].Health })
+	if len(entries) == len(results) && alike {
+		common := Entry{Health: entries[0].Health, Message: joinMessages(entries)}
+		for _, result := range results {
+			r.accept(common, result.Device, claim.Name, result.AdminAccess, false)
+		}
+		return
+	}
+	candidates := make([]Key, len(results))
+	for i, result := range results {
+		candidates[i] = result.Device
+	}
+	slices.SortFunc(candidates, Key.Compare)
+	for _, entry := range entries {
+		r.refuse(entry, SeveralDevices, candidates)
+	}
+}
+
+// joinMessages gives all messages of entries that share a health, in one order
+// for every order in which the kubelet may have written them.
+func joinMessages(entries []Entry) string {
+	var messages []string
+	for _, e := range entries {
+		if e.Message != "" {
+			messages = append(messages, e.Message)
+		}
+	}
+	slices.Sort(messages)
+	return strings.Join(slices.Compact(messages), "; ")
+}
+
+// allocation finds the results behind an entry's name: through
+// spec.resourceClaims and its statuses, or through the claim generated for
+// DRA-backed extended resources, whose own name the entry carries.
+func (r *containerReader) allocation(name, request string) (Claim, []Allocated, UnmappedReason) {
+	object := ""
+	for _, pc := range r.pod.Claims {
+		if pc.Name == name {
+			object = pc.Claim
+		}
+	}
+	if object == "" && name == r.pod.ExtendedClaim {
+		object = name
+	}
+	if object == "" {
+		return Claim{}, nil, ClaimUnknown
+	}
+	claim, ok := r.claims(r.pod.Ref.Namespace, object)
+	if !ok {
+		return Claim{Name: object}, nil, ClaimUnknown
+	}
+	if len(claim.Results) == 0 {
+		return claim, nil, ClaimNotAllocated
+	}
+	if request == "" {
+		return claim, slices.Clone(claim.Results), ""
+	}
+	var results []Allocated
+	for _, result := range claim.Results {
+		if result.Request == request || strings.HasPrefix(result.Request, request+"/") {
+			results = append(results, result)
+		}
+	}
+	if len(results) == 0 {
+		return claim, nil, RequestUnknown
+	}
+	return claim, results, ""
+}
+
+func (r *containerReader) accept(entry Entry, key Key, claim string, admin, frozen bool) {
+	r.seen = append(r.seen, Observation{
+		Device:          key,
+		Node:            r.pod.Node,
+		Pod:             r.pod.Ref,
+		Container:       r.container.Name,
+		Claim:           claim,
+		Health:          entry.Health,
+		Message:         entry.Message,
+		ResourceVersion: r.pod.ResourceVersion,
+		Frozen:          frozen,
+		AdminAccess:     admin,
+	})
+}
+
+func (r *containerReader) refuse(entry Entry, why UnmappedReason, candidates []Key) {
+	r.unmapped = append(r.unmapped, Unmapped{
+		Node:       r.pod.Node,
+		Pod:        r.pod.Ref,
+		Container:  r.container.Name,
+		Entry:      entry.Name,
+		ID:         entry.ResourceID,
+		Health:     entry.Health,
+		Message:    entry.Message,
+		Reason:     why,
+		Candidates: candidates,
+	})
+}
