@@ -25,6 +25,9 @@ type Report struct {
 	// Monitor marks a reading through an admin-access claim: evidence, but its
 	// Pod is no holder.
 	Monitor bool `json:"monitor,omitempty"`
+	// Fault is set by whoever classified the message: the catalogue calls this
+	// Unhealthy the device's own fault, and not an application's.
+	Fault bool `json:"fault,omitempty"`
 	// Ended is set when the Pod is gone or terminal. The report stays as history
 	// and counts only while no live Pod reports on the device.
 	Ended bool `json:"ended,omitempty"`
@@ -33,7 +36,7 @@ type Report struct {
 // Says tells whether two reports carry the same reading, whenever and from
 // whichever container it was taken.
 func (r Report) Says(other Report) bool {
-	return r.Health == other.Health && r.Message == other.Message && r.Ended == other.Ended
+	return r.Health == other.Health && r.Message == other.Message && r.Fault == other.Fault && r.Ended == other.Ended
 }
 
 // Digest takes all observations of one Pod (as Observe returns them) together:
@@ -132,35 +135,27 @@ const (
 	Doubted
 )
 
-// Believe offers a report to the known ones. Worse is believed at once, better
-// only when the report comes from a live read of the Pod: a watch may be behind,
-// and two producers may overwrite each other for seconds. Readings older than
-// the Pod's known status version are late and change nothing, except that a live
-// read replaces what was known whatever its version (a restored etcd steps back).
+// Believe offers a report to the known ones. What makes the fused value worse or
+// leaves it is believed at once. What makes it better is believed only from a
+// live read of the Pod: a watch may be behind, and two producers may overwrite
+// each other for seconds. Readings older than the Pod's known status version are
+// late and change nothing, except that a live read replaces what was known
+// whatever its version (a restored etcd steps back).
 func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
+	next := slices.Clone(known)
 	i := slices.IndexFunc(known, func(r Report) bool { return r.Pod.UID == offered.Pod.UID })
-	if i < 0 {
-		if len(known) > 0 && !live && betterForAll(known, offered) {
-			return known, Doubted
-		}
-		return append(slices.Clone(known), offered), Believed
-	}
-	old := known[i]
 	switch {
-	case old.Says(offered):
+	case i < 0:
+		next = append(next, offered)
+	case known[i].Says(offered):
 		return known, Repeated
-	case !live && offered.Version.Compare(old.Version) < 0:
+	case !live && known[i].Version.Newer(offered.Version):
 		return known, Repeated
-	case !live && old.Health.WorseThan(offered.Health):
+	default:
+		next[i] = offered
+	}
+	if !live && Fuse(known).Value.WorseThan(Fuse(next).Value) {
 		return known, Doubted
 	}
-	next := slices.Clone(known)
-	next[i] = offered
 	return next, Believed
-}
-
-// betterForAll tells whether a first report of a new Pod would lift the fused
-// value, which happens when all that is known is history.
-func betterForAll(known []Report, offered Report) bool {
-	return Fuse(known).Value.WorseThan(Fuse(append(slices.Clone(known), offered)).Value)
 }
