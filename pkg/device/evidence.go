@@ -101,6 +101,11 @@ type Evidence struct {
 	Reports []Report `json:"reports,omitempty"`
 }
 
+// Live tells whether a Pod that still runs reports on the device.
+func (e Evidence) Live() bool {
+	return slices.ContainsFunc(e.Reports, func(r Report) bool { return !r.Ended })
+}
+
 // Fuse takes the reports of all Pods that have or had one device together. Live
 // reports decide, the worst first; where none is left, what the last ones said
 // stands as history, so that a device's fault doesn't die with its Pod.

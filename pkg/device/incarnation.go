@@ -41,6 +41,17 @@ func (i Incarnation) Compare(now Incarnation) Sameness {
 // IsZero tells that the driver publishes nothing to tell the hardware by.
 func (i Incarnation) IsZero() bool { return i.UUID == "" && i.Serial == "" }
 
+// String names the hardware for people, by the best that the driver publishes.
+func (i Incarnation) String() string {
+	switch {
+	case i.UUID != "":
+		return i.UUID
+	case i.Serial != "":
+		return i.Serial
+	}
+	return "unidentified hardware"
+}
+
 // incarnationOf reads a device's string attributes. Names may be qualified by a
 // domain; what counts is the part after it.
 func incarnationOf(attributes map[string]string) Incarnation {

@@ -1,0 +1,197 @@
+package quarantine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// maxReports bounds the reports that a case carries, so that its state stays
+// small whatever number of Pods come and go. Reports of ended Pods go first.
+const maxReports = 32
+
+// Case is everything that is remembered of a device's present case. It is the
+// workflow's state: plain data, absolute times, no more than Decide needs.
+type Case struct {
+	Device device.Key `json:"device"`
+	Node   string     `json:"node,omitempty"`
+	Phase  Phase      `json:"phase,omitempty"`
+	// Waiting names what the case waits for.
+	Waiting Waiting `json:"waiting,omitempty"`
+	// Epoch numbers the case: its start in Unix milliseconds, above every earlier
+	// epoch of the device. Zero while there is no case.
+	Epoch int64 `json:"epoch,omitempty"`
+	// Attempt counts the attempts at recovery.
+	Attempt int `json:"attempt,omitempty"`
+	// End is set when the case is closed.
+	End End `json:"end,omitempty"`
+
+	// Reason is the most severe reason so far, Message what the driver said.
+	Reason   reason.Match    `json:"reason,omitzero"`
+	Message  string          `json:"message,omitempty"`
+	Severity reason.Severity `json:"severity,omitempty"`
+	// Confirmed is set once a reading in this episode was a fault that the
+	// catalogue quarantines at once, and not only a suspicion.
+	Confirmed bool `json:"confirmed,omitempty"`
+	// Actor is who opened the case: "sickbay", or an operator.
+	Actor string `json:"actor,omitempty"`
+	// Since is when the case was opened. FirstNotGood is when the device was
+	// first seen not good in this episode; no later reading moves it.
+	Since        time.Time `json:"since,omitzero"`
+	FirstNotGood time.Time `json:"firstNotGood,omitzero"`
+	// GoodSince is when live looks began to find the device healthy without a
+	// break; zero while they don't.
+	GoodSince time.Time `json:"goodSince,omitzero"`
+
+	// Reports is the last reading per Pod, with its status version.
+	Reports []device.Report `json:"reports,omitempty"`
+	// Holders are the Pods that have the device allocated, as last looked up.
+	Holders []Holder `json:"holders,omitempty"`
+	// Lease is the node's Lease renewal at the last look, to see it advance.
+	Lease string `json:"nodeLease,omitempty"`
+
+	Incarnation device.Incarnation `json:"incarnation,omitzero"`
+	// MovedTo is the name under which the hardware that this case is about is
+	// listed now, where it isn't this device's any more.
+	MovedTo string `json:"movedTo,omitempty"`
+	// Absence is set while the device is missing.
+	Absence *Absence `json:"absence,omitempty"`
+	// Former is the phase to go back to when a gone device returns.
+	Former Phase `json:"former,omitempty"`
+
+	Mark Mark `json:"mark,omitzero"`
+
+	// GraceUntil, LeaseUntil, CoolUntil and ForgetAt are the deadlines of the
+	// phase; LookAt is when the next live look is due. Absolute, so that they
+	// outlive a continue-as-new.
+	GraceUntil time.Time `json:"graceUntil,omitzero"`
+	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
+	CoolUntil  time.Time `json:"coolUntil,omitzero"`
+	ForgetAt   time.Time `json:"forgetAt,omitzero"`
+	LookAt     time.Time `json:"lookAt,omitzero"`
+	// Looks counts looks in a row that changed nothing, for the backoff.
+	Looks int `json:"looks,omitempty"`
+	// LookedAt is when the last look that could read was asked for; DoubtedAt is
+	// when the watch last said something better than what is believed.
+	LookedAt  time.Time `json:"lookedAt,omitzero"`
+	DoubtedAt time.Time `json:"doubtedAt,omitzero"`
+
+	// Words are the operators' words that are still of use.
+	Words []Word `json:"words,omitempty"`
+
+	// Notices wait to be announced; NoticeSeq numbers them.
+	Notices   []Notice `json:"notices,omitempty"`
+	NoticeSeq int64    `json:"noticeSeq,omitempty"`
+}
+
+// Holder is a Pod that has the device allocated through a claim, as the claim's
+// reservedFor says.
+type Holder struct {
+	Pod   device.PodRef `json:"pod"`
+	Claim string        `json:"claim,omitempty"`
+}
+
+// Absence is a device that isn't listed any more.
+type Absence struct {
+	Reason device.MissingReason `json:"reason"`
+	Since  time.Time            `json:"since"`
+	// SettledAt is when the absence counts, if it lasts.
+	SettledAt time.Time `json:"settledAt"`
+}
+
+// MarkState says how a quarantine is enforced.
+type MarkState string
+
+const (
+	// MarkNone: nothing is wanted.
+	MarkNone MarkState = ""
+	// MarkWanted: the mark is to be made, or made again.
+	MarkWanted MarkState = "Wanted"
+	// MarkInForce: confirmed where it acts.
+	MarkInForce MarkState = "InForce"
+	// MarkRefused: the last try was refused; it is tried again.
+	MarkRefused MarkState = "Refused"
+	// MarkAdvisory: there is no way to keep this device out.
+	MarkAdvisory MarkState = "Advisory"
+	// MarkObserved: mode observe; nothing is made.
+	MarkObserved MarkState = "Observed"
+	// MarkAdopted: found without a case, to be confirmed by a live look.
+	MarkAdopted MarkState = "Adopted"
+	// MarkLifting: to be removed.
+	MarkLifting MarkState = "Lifting"
+)
+
+// Mark is the enforcement of the case.
+type Mark struct {
+	State MarkState `json:"state,omitempty"`
+	// Name is the object that enforces it.
+	Name string `json:"name,omitempty"`
+	// Revision counts what the mark should say, Written what it is known to say.
+	Revision int64 `json:"revision,omitempty"`
+	Written  int64 `json:"written,omitempty"`
+	// Tries counts refused tries, RetryAt is when the next one is due.
+	Tries   int       `json:"tries,omitempty"`
+	RetryAt time.Time `json:"retryAt,omitzero"`
+	Detail  string    `json:"detail,omitempty"`
+	// Restored counts how often somebody else removed or changed it.
+	Restored int `json:"restored,omitempty"`
+	// InForceSince is when it was first confirmed in this epoch, ConfirmedAt
+	// when last.
+	InForceSince time.Time `json:"inForceSince,omitzero"`
+	ConfirmedAt  time.Time `json:"confirmedAt,omitzero"`
+}
+
+// Open tells whether there is a case that isn't over.
+func (c Case) Open() bool { return c.Phase != PhaseNone && c.Phase != PhaseClosed }
+
+// Evidence is what is believed of the device.
+func (c Case) Evidence() device.Evidence { return device.Fuse(c.Reports) }
+
+// Advisory tells whether the device isn't kept out although it should be.
+func (c Case) Advisory() bool {
+	return c.Mark.State == MarkAdvisory || c.Mark.State == MarkObserved
+}
+
+// Held tells whether a Pod holds the device: as the claims said at the last
+// look, or as a live Pod's status says.
+func (c Case) Held() bool { return len(c.Holders) > 0 || c.Evidence().Held }
+
+// NextWake is the earliest deadline after now, or zero when only an event can
+// carry the case on.
+func (c Case) NextWake(now time.Time) time.Time {
+	var next time.Time
+	consider := func(at time.Time) {
+		if at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if !c.Open() {
+		return next
+	}
+	consider(c.LookAt)
+	consider(c.GraceUntil)
+	consider(c.LeaseUntil)
+	consider(c.CoolUntil)
+	consider(c.ForgetAt)
+	consider(c.Mark.RetryAt)
+	if c.Absence != nil {
+		consider(c.Absence.SettledAt)
+	}
+	return next
+}
+
+// clone gives a copy that shares no memory with c, so that Decide never writes
+// into its argument.
+func (c Case) clone() Case {
+	c.Reports = slices.Clone(c.Reports)
+	c.Holders = slices.Clone(c.Holders)
+	c.Words = slices.Clone(c.Words)
+	c.Notices = slices.Clone(c.Notices)
+	if c.Absence != nil {
+		absence := *c.Absence
+		c.Absence = &absence
+	}
+	return c
+}

@@ -1,0 +1,90 @@
+package quarantine
+
+import (
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// Command is something that is owed to the world. Decide returns all that are
+// owed, every time, in the order of their urgency: they are levels and not
+// edges. One that is under way already isn't started again; each is safe to
+// repeat.
+type Command interface{ command() }
+
+// PutMark asks for the mark to be there and to say this. It is answered by a
+// MarkReported.
+type PutMark struct {
+	Device   device.Key         `json:"device"`
+	Node     string             `json:"node,omitempty"`
+	Epoch    int64              `json:"epoch"`
+	Revision int64              `json:"revision"`
+	Reason   reason.Match       `json:"reason"`
+	Message  string             `json:"message,omitempty"`
+	Severity reason.Severity    `json:"severity"`
+	Attempt  int                `json:"attempt,omitempty"`
+	Actor    string             `json:"actor"`
+	Since    time.Time          `json:"since"`
+	Until    time.Time          `json:"until"`
+	Hardware device.Incarnation `json:"hardware,omitzero"`
+}
+
+// LiftMark asks for the mark of this epoch to be removed, if it is still what
+// Sickbay wrote. It is answered by a MarkReported.
+type LiftMark struct {
+	Device device.Key `json:"device"`
+	Epoch  int64      `json:"epoch"`
+}
+
+// Look asks for a live read of everything that bears on the device. It is
+// answered by a Looked.
+type Look struct {
+	Device device.Key `json:"device"`
+	Node   string     `json:"node,omitempty"`
+	// Asked is when the look was first owed.
+	Asked time.Time `json:"asked"`
+	// Known are the Pods whose reports the case holds.
+	Known []device.PodRef `json:"known,omitempty"`
+}
+
+// Announce asks for notices to be published. It is answered by an Announced.
+type Announce struct {
+	Device  device.Key `json:"device"`
+	Notices []Notice   `json:"notices"`
+}
+
+func (PutMark) command()  {}
+func (LiftMark) command() {}
+func (Look) command()     {}
+func (Announce) command() {}
+
+// owed lists what the case owes the world now.
+func (d *decision) owed() []Command {
+	c := &d.c
+	var commands []Command
+	switch {
+	case d.p.Mode != ModeEnforce:
+	case c.Mark.State == MarkWanted || c.Mark.State == MarkInForce && c.Mark.Written != c.Mark.Revision:
+		commands = append(commands, PutMark{
+			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
+			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
+			Actor: c.Actor, Since: c.Since, Until: c.LeaseUntil, Hardware: c.Incarnation,
+		})
+	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():
+		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})
+	}
+	if c.Open() && !c.LookAt.IsZero() && !c.LookAt.After(d.now) {
+		look := Look{Device: c.Device, Node: c.Node, Asked: d.now}
+		for _, r := range c.Reports {
+			if !r.Ended {
+				look.Known = append(look.Known, r.Pod)
+			}
+		}
+		commands = append(commands, look)
+	}
+	if len(c.Notices) > 0 {
+		commands = append(commands, Announce{Device: c.Device, Notices: c.Notices})
+	}
+	return commands
+}

@@ -1,0 +1,282 @@
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// self is the actor of what Sickbay decides by itself.
+const self = "sickbay"
+
+// Decide returns the case as it is after an event, and everything that is owed
+// to the world then. It is total and deterministic, and never changes its
+// arguments. An event that is repeated, or that a newer one has overtaken,
+// changes nothing.
+func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
+	d := &decision{c: c.clone(), now: now, p: p}
+	switch e := e.(type) {
+	case Observed:
+		d.observed(e)
+	case Inventory:
+		d.inventory(e)
+	case MarkSeen:
+		d.markSeen(e)
+	case Looked:
+		d.looked(e)
+	case MarkReported:
+		d.markReported(e)
+	case Message:
+		d.message(e)
+	case Announced:
+		d.c.Notices = slices.DeleteFunc(d.c.Notices, func(n Notice) bool { return n.Seq <= e.UpTo })
+	case Woke:
+	}
+	d.advance()
+	return d.c, d.owed()
+}
+
+// decision is one call of Decide under way.
+type decision struct {
+	c   Case
+	now time.Time
+	p   Policy
+	// seen describes what led to the decision, for the audit trail.
+	seen string
+	// lost is set when an Unknown in this event is the loss of a known health.
+	lost bool
+	// worst is the gravest fault among this event's readings, for the case that
+	// it may open.
+	worst *Reading
+}
+
+// advance takes every transition that the evidence and the deadlines call for
+// now. Each step changes the phase at most once; few can follow each other.
+func (d *decision) advance() {
+	for range 4 {
+		before := d.c.Phase
+		d.step()
+		if d.c.Phase == before {
+			break
+		}
+	}
+	d.c.Waiting = d.waiting()
+}
+
+func (d *decision) step() {
+	switch d.c.Phase {
+	case PhaseNone, PhaseClosed:
+		d.stepNone()
+	case PhaseSuspect:
+		d.stepSuspect()
+	case PhaseQuarantined, PhaseRetired:
+		d.stepQuarantined()
+	case PhaseGone:
+		d.stepGone()
+	}
+}
+
+// stepNone opens a case when the evidence calls for one.
+func (d *decision) stepNone() {
+	switch value := d.value(); {
+	case value == device.Unhealthy:
+		worst := d.worstFault()
+		if worst.Reason.Action == reason.ActionSuspect && !d.c.Confirmed {
+			d.open(PhaseSuspect, worst.Reason, worst.Message)
+			d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
+			d.c.LookAt = d.now.Add(d.p.backoff(0))
+			return
+		}
+		d.open(PhaseQuarantined, worst.Reason, worst.Message)
+		d.enterQuarantine()
+	case value == device.Unknown && d.lost:
+		d.open(PhaseSuspect, unknownReason, d.c.Evidence().Message)
+		d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
+		d.c.LookAt = d.now.Add(d.p.backoff(0))
+	case d.c.Absence != nil && d.c.Absence.Reason == device.MissingFromPool:
+		d.open(PhaseSuspect, missingReason, "")
+	}
+}
+
+func (d *decision) stepSuspect() {
+	c := &d.c
+	graceOver := !c.GraceUntil.After(d.now)
+	switch {
+	case d.value() == device.Unhealthy && (c.Confirmed || graceOver):
+		c.Phase = PhaseQuarantined
+		d.enterQuarantine()
+		d.notify(NoticePhase, true, fmt.Sprintf("quarantined: %s", describe(c.Reason, c.Message)))
+	case d.absenceSettled():
+		d.enterGone()
+	case c.Absence == nil && c.Reason.Code == reason.DeviceMissing && !d.value().WorseThan(device.Healthy):
+		d.close(EndHealthBack, "listed again before the absence settled")
+	case d.goodFor(d.p.Hysteresis):
+		d.close(EndHealthBack, fmt.Sprintf("healthy on live reads since %s", stamp(c.GoodSince)))
+	case graceOver && !c.GraceUntil.IsZero():
+		d.notify(NoticeGraceOver, true, "still not known to be healthy at the end of the grace window; nothing is restricted")
+		c.GraceUntil = time.Time{}
+	}
+}
+
+func (d *decision) stepQuarantined() {
+	c := &d.c
+	d.followMode()
+	switch {
+	case d.absenceSettled():
+		d.enterGone()
+	case c.Advisory() && c.Phase == PhaseQuarantined && d.goodFor(d.p.Stability):
+		d.close(EndAdvisory, fmt.Sprintf("never kept out; healthy on live reads since %s", stamp(c.GoodSince)))
+	case !c.LeaseUntil.After(d.now):
+		d.expire()
+	}
+}
+
+// expire answers the end of the record's lease: never by freeing the device, but
+// by looking again. The look extends the lease.
+func (d *decision) expire() {
+	c := &d.c
+	if c.LookedAt.Before(c.LeaseUntil) {
+		d.lookBy(d.now)
+		return
+	}
+	if c.Mark.State == MarkAdvisory && d.p.Mode == ModeEnforce {
+		c.Mark.State = MarkWanted
+	}
+	d.extend(d.p.Lease)
+	d.notify(NoticeExtended, false, fmt.Sprintf("lease ran out; last live look says %s; extended until %s", orNone(d.value()), stamp(c.LeaseUntil)))
+}
+
+func (d *decision) extend(by time.Duration) {
+	d.c.LeaseUntil = d.now.Add(by)
+	d.c.Mark.Revision++
+}
+
+// followMode carries a change of the operator's mode into an open case. A mark
+// that is in force stays in either mode: observing changes nothing.
+func (d *decision) followMode() {
+	c := &d.c
+	switch {
+	case c.Mark.State == MarkObserved && d.p.Mode == ModeEnforce:
+		c.Mark.State = MarkWanted
+	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused) && d.p.Mode == ModeObserve:
+		c.Mark.State = MarkObserved
+		c.Mark.RetryAt = time.Time{}
+	case c.Mark.State == MarkRefused && !c.Mark.RetryAt.After(d.now):
+		c.Mark.State = MarkWanted
+		c.Mark.RetryAt = time.Time{}
+	}
+}
+
+// open begins a new case. What is known of the device stays; everything that
+// belonged to an earlier case goes.
+func (d *decision) open(phase Phase, why reason.Match, message string) {
+	old := d.c
+	d.c = Case{
+		Device: old.Device, Node: old.Node, Phase: phase, Incarnation: old.Incarnation,
+		Epoch:  max(d.now.UnixMilli(), old.Epoch+1),
+		Reason: why, Message: message, Severity: why.Severity, Confirmed: old.Confirmed && !old.Open(),
+		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),
+		Reports: old.Reports, Absence: old.Absence,
+		Notices: old.Notices, NoticeSeq: old.NoticeSeq,
+	}
+	d.notify(NoticeOpened, true, fmt.Sprintf("case opened as %s: %s", phase, describe(why, message)))
+}
+
+// close ends the case.
+func (d *decision) close(end End, why string) {
+	c := &d.c
+	c.Phase, c.End = PhaseClosed, end
+	c.Waiting, c.LookAt, c.GraceUntil, c.LeaseUntil = WaitingForNothing, time.Time{}, time.Time{}, time.Time{}
+	c.CoolUntil, c.ForgetAt, c.Absence, c.Confirmed = time.Time{}, time.Time{}, nil, false
+	if end == EndGone || end == EndMarkGone {
+		// The reports are those of hardware that isn't there any more; kept, they
+		// would open the next case.
+		c.Reports = nil
+	}
+	d.notify(NoticeClosed, false, fmt.Sprintf("case closed (%s): %s", end, why))
+}
+
+func (d *decision) enterQuarantine() {
+	c := &d.c
+	c.GraceUntil, c.GoodSince, c.Looks = time.Time{}, time.Time{}, 0
+	c.LeaseUntil = d.now.Add(d.p.Lease)
+	d.wantMark()
+}
+
+// waiting names what the case waits for.
+func (d *decision) waiting() Waiting {
+	c := &d.c
+	switch c.Phase {
+	case PhaseSuspect:
+		switch {
+		case c.Absence != nil || !c.GraceUntil.IsZero():
+			return WaitingForNothing
+		case !c.Evidence().Live():
+			return WaitingForEvidence
+		}
+		return WaitingForRestriction
+	case PhaseQuarantined:
+		return d.waitingInQuarantine()
+	case PhaseRetired:
+		return WaitingForOperator
+	case PhaseGone:
+		if c.Mark.State == MarkLifting && c.Mark.Detail != "" {
+			return WaitingForOperator
+		}
+		return WaitingForReturn
+	}
+	return WaitingForNothing
+}
+
+func (d *decision) waitingInQuarantine() Waiting {
+	c := &d.c
+	switch c.Mark.State {
+	case MarkWanted, MarkRefused:
+		return WaitingForMark
+	case MarkAdopted:
+		return WaitingForLook
+	case MarkAdvisory, MarkObserved:
+		return WaitingForHealth
+	}
+	switch {
+	case c.MovedTo != "":
+		return WaitingForOperator
+	case c.Held():
+		c.CoolUntil = time.Time{}
+		return WaitingForHolder
+	case c.CoolUntil.IsZero():
+		c.CoolUntil = d.now.Add(d.p.CoolDown)
+		return WaitingForCoolDown
+	case c.CoolUntil.After(d.now):
+		return WaitingForCoolDown
+	}
+	return WaitingForRecovery
+}
+
+// lookBy asks for a live look no later than at.
+func (d *decision) lookBy(at time.Time) {
+	if d.c.LookAt.IsZero() || d.c.LookAt.After(at) {
+		d.c.LookAt = at
+	}
+}
+
+func describe(why reason.Match, message string) string {
+	text := string(why.Code)
+	if message != "" {
+		text += fmt.Sprintf(" (%s)", strings.TrimSpace(message))
+	}
+	return text
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func orNone(h device.Health) string {
+	if h == "" {
+		return "no reading"
+	}
+	return string(h)
+}

@@ -1,0 +1,138 @@
+package quarantine
+
+import (
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// Event is something that a case learns. The types below are all there are.
+type Event interface{ event() }
+
+// Reading is a report and what the catalogue makes of its message. The match is
+// empty for Healthy and Unknown.
+type Reading struct {
+	device.Report
+	Reason reason.Match `json:"match,omitzero"`
+}
+
+// Observed carries readings from the watch.
+type Observed struct {
+	Node     string    `json:"node,omitempty"`
+	Readings []Reading `json:"readings"`
+	// Lost is set when the driver has reported a health on this node before, so
+	// that an Unknown is a loss. An Unknown that was never anything else opens no
+	// case: the driver may have no health service.
+	Lost bool `json:"lost,omitempty"`
+	// Incarnation is the hardware behind the name, as the slices say.
+	Incarnation device.Incarnation `json:"incarnation,omitzero"`
+}
+
+// Inventory tells that the device went missing or is listed (again).
+type Inventory struct {
+	Node    string               `json:"node,omitempty"`
+	Present bool                 `json:"present"`
+	Missing device.MissingReason `json:"missing,omitempty"`
+	Now     device.Incarnation   `json:"incarnation,omitzero"`
+	// MovedTo is set when the hardware that stood here is listed under another name.
+	MovedTo string `json:"movedTo,omitempty"`
+}
+
+// MarkSeen tells what the watch sees of the device's mark: that it is there, or
+// that it isn't any more, or that it doesn't say what Sickbay wrote.
+type MarkSeen struct {
+	Node    string    `json:"node,omitempty"`
+	Present bool      `json:"present"`
+	Intact  bool      `json:"intact"`
+	Mark    MarkFound `json:"mark,omitzero"`
+}
+
+// MarkFound is what a mark says of the case that made it.
+type MarkFound struct {
+	Name     string          `json:"name,omitempty"`
+	Epoch    int64           `json:"epoch,omitempty"`
+	Severity reason.Severity `json:"severity,omitempty"`
+	Reason   reason.Code     `json:"reason,omitempty"`
+	Closes   reason.Closes   `json:"closes,omitempty"`
+	Message  string          `json:"message,omitempty"`
+	Actor    string          `json:"actor,omitempty"`
+	Attempt  int             `json:"attempt,omitempty"`
+	// Since is when that case was opened, in Unix milliseconds.
+	Since int64 `json:"since,omitempty"`
+	// Hardware is the incarnation that the mark was made for.
+	Hardware device.Incarnation `json:"hardware,omitzero"`
+}
+
+// Looked is the answer to a Look: what a live read of the API said.
+type Looked struct {
+	// Failed says why nothing could be read. All else is empty then.
+	Failed string `json:"failed,omitempty"`
+	// Asked is when the look was asked for: what was learnt later is newer.
+	Asked    time.Time `json:"asked,omitzero"`
+	Node     string    `json:"node,omitempty"`
+	Readings []Reading `json:"readings,omitempty"`
+	// Ended lists the UIDs of Pods among the known reports that are gone or terminal.
+	Ended   []string `json:"ended,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
+	// NodeReady and NodeLease tell of the node: a Healthy counts only on a node
+	// that is ready and whose Lease advanced since the look before.
+	NodeReady bool   `json:"nodeReady,omitempty"`
+	NodeLease string `json:"nodeLease,omitempty"`
+	// Presence is the inventory's answer; nil where it has none (an incomplete
+	// pool, or the device-plugin path).
+	Presence *Inventory `json:"presence,omitempty"`
+	// Mark is the device's mark, nil if there is none or none can be.
+	Mark *MarkFound `json:"mark,omitempty"`
+	// MarkIntact tells that the mark says what Sickbay wrote.
+	MarkIntact bool `json:"markIntact,omitempty"`
+}
+
+// MarkOutcome says what became of a PutMark or LiftMark.
+type MarkOutcome string
+
+const (
+	// OutcomeInForce: the API server accepted the mark, or it was there already.
+	OutcomeInForce MarkOutcome = "InForce"
+	// OutcomeUnavailable: no API to mark this device with.
+	OutcomeUnavailable MarkOutcome = "Unavailable"
+	// OutcomeRefused: the API server said no (rights, admission, validation).
+	OutcomeRefused MarkOutcome = "Refused"
+	// OutcomeSuperseded: the mark belongs to a later epoch.
+	OutcomeSuperseded MarkOutcome = "Superseded"
+	// OutcomeForeign: an object of that name isn't Sickbay's. It is left alone.
+	OutcomeForeign MarkOutcome = "Foreign"
+	// OutcomeLifted: the mark is gone.
+	OutcomeLifted MarkOutcome = "Lifted"
+	// OutcomeChanged: the mark isn't what Sickbay wrote, and so isn't removed.
+	OutcomeChanged MarkOutcome = "Changed"
+)
+
+// MarkReported is the answer to a PutMark or LiftMark.
+type MarkReported struct {
+	Outcome  MarkOutcome `json:"outcome"`
+	Revision int64       `json:"revision,omitempty"`
+	Epoch    int64       `json:"epoch"`
+	Name     string      `json:"name,omitempty"`
+	Detail   string      `json:"detail,omitempty"`
+	// Before is what an older epoch's mark said that this one took over, or what
+	// the later epoch's mark says.
+	Before *MarkFound `json:"before,omitempty"`
+}
+
+// Announced tells that the notices up to a number are out.
+type Announced struct {
+	UpTo int64 `json:"upTo"`
+}
+
+// Woke tells that time went on.
+type Woke struct{}
+
+func (Observed) event()     {}
+func (Inventory) event()    {}
+func (MarkSeen) event()     {}
+func (Looked) event()       {}
+func (MarkReported) event() {}
+func (Announced) event()    {}
+func (Woke) event()         {}
+func (Message) event()      {}

@@ -1,0 +1,197 @@
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// unknownReason and missingReason are what Sickbay itself concludes; drivers'
+// messages get theirs from the catalogue.
+var (
+	unknownReason = reason.Match{
+		Code: reason.HealthUnknown, Severity: reason.SeverityMinor, Action: reason.ActionSuspect,
+		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/unknown",
+	}
+	missingReason = reason.Match{
+		Code: reason.DeviceMissing, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine,
+		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/missing",
+	}
+	replacedReason = reason.Match{
+		Code: reason.HardwareReplaced, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine,
+		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/replaced",
+	}
+)
+
+// observed takes in what the watch saw.
+func (d *decision) observed(e Observed) {
+	c := &d.c
+	if e.Node != "" {
+		c.Node = e.Node
+	}
+	if c.Incarnation.IsZero() {
+		c.Incarnation = e.Incarnation
+	}
+	d.lost = e.Lost
+	for _, r := range e.Readings {
+		if d.believe(r, false) == device.Doubted {
+			c.DoubtedAt = d.now
+			// A fault that is in force ends by the gates alone; nothing is gained
+			// by looking at a Healthy early.
+			if c.Phase == PhaseSuspect || c.Advisory() {
+				d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
+			}
+		}
+	}
+}
+
+// believe offers one reading to the case.
+func (d *decision) believe(r Reading, live bool) device.Belief {
+	c := &d.c
+	reports, belief := device.Believe(c.Reports, r.Report, live)
+	if belief != device.Believed {
+		return belief
+	}
+	c.Reports = bound(reports)
+	d.seen = fmt.Sprintf("%s: %s %q at version %s", r.Pod, r.Health, r.Message, r.Version)
+	if r.Health.WorseThan(device.Healthy) {
+		c.GoodSince = time.Time{}
+		c.Looks = 0
+	}
+	if r.Ended && c.Open() {
+		d.lookBy(d.now)
+	}
+	if r.Health == device.Unhealthy && r.Fault {
+		d.blame(r)
+	}
+	return belief
+}
+
+// blame takes a fault into the case. Severity only rises, and of two reasons as
+// severe the one that asks for more stands, so that the order in which they were
+// seen doesn't matter.
+func (d *decision) blame(r Reading) {
+	c := &d.c
+	if r.Reason.Action == reason.ActionQuarantine {
+		c.Confirmed = true
+	}
+	if !c.Open() {
+		if d.worst == nil || outranks(r.Reason, r.Message, d.worst.Reason, d.worst.Message) {
+			d.worst = &r
+		}
+		return
+	}
+	d.raise(r.Reason, r.Message)
+}
+
+// raise makes a reason the case's if it outranks the present one.
+func (d *decision) raise(why reason.Match, message string) {
+	c := &d.c
+	if !outranks(why, message, c.Reason, c.Message) {
+		return
+	}
+	graver := why.Severity > c.Severity
+	c.Reason, c.Message = why, message
+	c.Severity = max(c.Severity, why.Severity)
+	if c.Mark.State != MarkNone {
+		c.Mark.Revision++
+	}
+	if graver {
+		d.notify(NoticeSeverity, true, fmt.Sprintf("now %s: %s", c.Severity, describe(why, message)))
+	}
+}
+
+func outranks(a reason.Match, aMessage string, b reason.Match, bMessage string) bool {
+	if a.Severity != b.Severity {
+		return a.Severity > b.Severity
+	}
+	if x, y := closesRank(a.Closes), closesRank(b.Closes); x != y {
+		return x > y
+	}
+	if a.Code != b.Code {
+		return a.Code < b.Code
+	}
+	return aMessage < bMessage
+}
+
+func closesRank(c reason.Closes) int {
+	return slices.Index([]reason.Closes{reason.ClosesByGates, reason.ClosesByReset, reason.ClosesByOperator, reason.ClosesByRepair}, c)
+}
+
+// worstFault is the gravest fault of this event, for the case that it opens. A
+// case can also be opened by a fault that an earlier event brought, e.g. one
+// that came while the device's last case was closing; then the reading itself
+// isn't at hand any more.
+func (d *decision) worstFault() Reading {
+	if d.worst != nil {
+		return *d.worst
+	}
+	return Reading{
+		Report: device.Report{Message: d.c.Evidence().Message},
+		Reason: reason.Match{
+			Code: reason.UnrecognizedMessage, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine,
+			Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/carried-over",
+		},
+	}
+}
+
+// value is the device's health as far as its own faults go: an Unhealthy that
+// the catalogue lays at the application's door counts as Healthy here.
+func (d *decision) value() device.Health {
+	reports := slices.Clone(d.c.Reports)
+	for i, r := range reports {
+		if r.Health == device.Unhealthy && !r.Fault {
+			reports[i].Health = device.Healthy
+		}
+	}
+	return device.Fuse(reports).Value
+}
+
+// firstNotGood is when the evidence at hand turned bad, as far as Sickbay saw it.
+func (d *decision) firstNotGood() time.Time {
+	first := d.now
+	for _, r := range d.c.Reports {
+		if r.Health.WorseThan(device.Healthy) && !r.Observed.IsZero() && r.Observed.Before(first) {
+			first = r.Observed
+		}
+	}
+	return first
+}
+
+// goodFor tells whether live looks found the device healthy for so long, the
+// last one at the end of that time.
+func (d *decision) goodFor(window time.Duration) bool {
+	c := &d.c
+	return !c.GoodSince.IsZero() && !c.LookedAt.Before(c.GoodSince.Add(window))
+}
+
+// bound keeps the number of reports down and their order independent of the
+// order of their coming. History of ended Pods goes first, then what says least.
+func bound(reports []device.Report) []device.Report {
+	byUID := func(a, b device.Report) int { return strings.Compare(a.Pod.UID, b.Pod.UID) }
+	if len(reports) > maxReports {
+		slices.SortFunc(reports, func(a, b device.Report) int {
+			switch {
+			case a.Ended && !b.Ended, !a.Ended && !b.Ended && b.Health.WorseThan(a.Health):
+				return 1
+			case b.Ended && !a.Ended, !a.Ended && !b.Ended && a.Health.WorseThan(b.Health):
+				return -1
+			}
+			return byUID(a, b)
+		})
+		reports = reports[:maxReports]
+	}
+	slices.SortFunc(reports, byUID)
+	return reports
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,159 @@
+package quarantine
+
+import (
+	"fmt"
+	"time"
+)
+
+// Verb is what an operator asks for.
+type Verb string
+
+const (
+	// VerbRelease closes the reason and lets recovery begin. It skips no gate.
+	VerbRelease Verb = "release"
+	// VerbRepaired says that hands were laid on the device; attempts start over.
+	VerbRepaired Verb = "repaired"
+	// VerbRetire takes the device out until it is repaired or replaced.
+	VerbRetire Verb = "retire"
+	// VerbExtend extends the record's lease.
+	VerbExtend Verb = "extend"
+	// VerbEvict asks for the holders to be evicted.
+	VerbEvict Verb = "evict"
+	// VerbWait says that the holder is to be waited for.
+	VerbWait Verb = "wait"
+)
+
+// Verbs lists all verbs, in the order in which help texts show them.
+var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbExtend, VerbEvict, VerbWait}
+
+// maxWords bounds the operators' words that a case remembers.
+const maxWords = 16
+
+// Message is an operator's word on a case. Actor and reason are what the sender
+// claims; who really called is for the server's authorizer to know.
+type Message struct {
+	Verb   Verb   `json:"verb"`
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+	// For is how long an extend lasts; zero means the policy's lease.
+	For time.Duration `json:"for,omitempty"`
+	// Malformed is set when the payload could not be read; it is refused on
+	// record and never dropped.
+	Malformed string `json:"malformed,omitempty"`
+}
+
+// Word is a message that was accepted.
+type Word struct {
+	Verb   Verb      `json:"verb"`
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// Refuse says why a message can't be accepted now, or nil. The text names the
+// device and the remedy. It is the validator of updates and the check of signals.
+func Refuse(c Case, m Message) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%s refused for %s: %s", m.Verb, c.Device, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case m.Malformed != "":
+		return refuse("%s; want JSON like {\"actor\":\"you@example.com\",\"reason\":\"why\"}", m.Malformed)
+	case m.Actor == "":
+		return refuse("actor is empty; say who you are")
+	case m.Reason == "":
+		return refuse("reason is empty; say why")
+	case !c.Open():
+		return refuse("the device has no open case")
+	}
+	return refuseInPhase(c, m, refuse)
+}
+
+func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
+	switch m.Verb {
+	case VerbRelease:
+		switch {
+		case c.Phase == PhaseSuspect:
+			return refuse("it is only suspected and nothing keeps it out; the case ends when its health is back")
+		case c.Phase == PhaseRetired:
+			return refuse("it is retired; send repaired once it is")
+		case c.Phase == PhaseGone:
+			return refuse("it is gone since %s; the case goes on when it is listed again", stamp(c.Absence.Since))
+		}
+	case VerbRepaired:
+		if c.Phase == PhaseSuspect {
+			return refuse("it is only suspected; there is nothing to repair yet")
+		}
+	case VerbRetire:
+		if c.Phase != PhaseQuarantined {
+			return refuse("it is %s; only a quarantined device can be retired", c.Phase)
+		}
+	case VerbExtend:
+		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired {
+			return refuse("it is %s and its record has no lease", c.Phase)
+		}
+		if m.For < 0 {
+			return refuse("for is %s; want a positive duration", m.For)
+		}
+	case VerbEvict:
+		return refuse("this version evicts nobody; %s", holdersAdvice(c))
+	case VerbWait:
+		if c.Waiting != WaitingForHolder {
+			return refuse("nothing waits for a holder; the case is %s %s", c.Phase, c.Waiting)
+		}
+	default:
+		return refuse("no such message; want one of %v", Verbs)
+	}
+	return nil
+}
+
+func holdersAdvice(c Case) string {
+	if len(c.Holders) == 0 {
+		return "nobody is known to hold the device"
+	}
+	advice := "delete its holders yourself:"
+	for _, h := range c.Holders {
+		advice += " " + h.Pod.String()
+	}
+	return advice
+}
+
+// message takes in an operator's word.
+func (d *decision) message(m Message) {
+	c := &d.c
+	if err := Refuse(*c, m); err != nil {
+		actor := m.Actor
+		if actor == "" {
+			actor = "unnamed"
+		}
+		d.notifyAs(actor, NoticeRefused, true, err.Error())
+		return
+	}
+	d.seen = fmt.Sprintf("%s: %s", m.Verb, m.Reason)
+	c.Words = append(c.Words, Word{Verb: m.Verb, Actor: m.Actor, Reason: m.Reason, At: d.now})
+	if extra := len(c.Words) - maxWords; extra > 0 {
+		c.Words = c.Words[extra:]
+	}
+	text := fmt.Sprintf("%s accepted", m.Verb)
+	switch m.Verb {
+	case VerbRelease:
+		text = "release accepted: the reason is closed; the device stays out until the gates are passed"
+	case VerbRepaired:
+		c.Attempt, c.MovedTo = 0, ""
+		if c.Phase == PhaseRetired {
+			c.Phase = PhaseQuarantined
+		}
+		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
+	case VerbRetire:
+		c.Phase = PhaseRetired
+		text = "retired: out until it is repaired or replaced"
+	case VerbExtend:
+		by := m.For
+		if by == 0 {
+			by = d.p.Lease
+		}
+		d.extend(by)
+		text = fmt.Sprintf("lease extended until %s", stamp(c.LeaseUntil))
+	}
+	d.notifyAs(m.Actor, NoticeMessage, true, text)
+}

@@ -1,0 +1,70 @@
+package quarantine
+
+import "time"
+
+// maxNotices bounds the notices that wait. Past it the oldest are given up; the
+// gap in the numbers shows it.
+const maxNotices = 64
+
+// NoticeKind says what a notice is about; the names are metric labels.
+type NoticeKind string
+
+const (
+	NoticeOpened       NoticeKind = "CaseOpened"
+	NoticePhase        NoticeKind = "PhaseChanged"
+	NoticeSeverity     NoticeKind = "SeverityRaised"
+	NoticeMarkInForce  NoticeKind = "MarkInForce"
+	NoticeMarkRestored NoticeKind = "MarkRestored"
+	NoticeMarkRefused  NoticeKind = "MarkRefused"
+	NoticeMarkLifted   NoticeKind = "MarkLifted"
+	NoticeAdvisory     NoticeKind = "AdvisoryOnly"
+	NoticeExtended     NoticeKind = "LeaseExtended"
+	NoticeGraceOver    NoticeKind = "GraceOver"
+	NoticeReplaced     NoticeKind = "HardwareReplaced"
+	NoticeMoved        NoticeKind = "HardwareMoved"
+	NoticeMessage      NoticeKind = "OperatorMessage"
+	NoticeRefused      NoticeKind = "OperatorMessageRefused"
+	NoticeClosed       NoticeKind = "CaseClosed"
+)
+
+// Notice is one decision, for the audit trail: what was seen, what was decided,
+// why and by whom.
+type Notice struct {
+	Seq   int64      `json:"seq"`
+	At    time.Time  `json:"at"`
+	Kind  NoticeKind `json:"kind"`
+	Alert bool       `json:"alert,omitempty"`
+	Epoch int64      `json:"epoch,omitempty"`
+	Phase Phase      `json:"phase,omitempty"`
+	// Reason is the case's reason code, Rule and Catalogue how it was found.
+	Reason    string `json:"reason,omitempty"`
+	Severity  string `json:"severity,omitempty"`
+	Rule      string `json:"rule,omitempty"`
+	Catalogue string `json:"catalogue,omitempty"`
+	Actor     string `json:"actor"`
+	Seen      string `json:"seen,omitempty"`
+	Text      string `json:"text"`
+}
+
+// notify records a decision. The actor is Sickbay unless an operator's word led
+// to it.
+func (d *decision) notify(kind NoticeKind, alert bool, text string) {
+	d.notifyAs(self, kind, alert, text)
+}
+
+func (d *decision) notifyAs(actor string, kind NoticeKind, alert bool, text string) {
+	c := &d.c
+	c.NoticeSeq++
+	notice := Notice{
+		Seq: c.NoticeSeq, At: d.now, Kind: kind, Alert: alert, Epoch: c.Epoch, Phase: c.Phase,
+		Reason: string(c.Reason.Code), Rule: c.Reason.Rule, Catalogue: c.Reason.Catalogue,
+		Actor: actor, Seen: d.seen, Text: text,
+	}
+	if c.Severity != 0 {
+		notice.Severity = c.Severity.String()
+	}
+	c.Notices = append(c.Notices, notice)
+	if extra := len(c.Notices) - maxNotices; extra > 0 {
+		c.Notices = c.Notices[extra:]
+	}
+}

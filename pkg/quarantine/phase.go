@@ -1,0 +1,76 @@
+package quarantine
+
+// Phase is where a case stands.
+type Phase string
+
+const (
+	// PhaseNone: there is no case.
+	PhaseNone Phase = ""
+	// PhaseSuspect: Unknown, stale or missing, inside its window. Alerts only.
+	PhaseSuspect Phase = "Suspect"
+	// PhaseRestricted: Unknown outlasted the window; no new allocations.
+	PhaseRestricted Phase = "Restricted"
+	// PhaseQuarantined: a confirmed fault; record, mark and alert.
+	PhaseQuarantined Phase = "Quarantined"
+	// PhaseRecovering: an attempt at the gates is under way.
+	PhaseRecovering Phase = "Recovering"
+	// PhaseRetired: out until the hardware changes or an operator says repaired.
+	PhaseRetired Phase = "Retired"
+	// PhaseGone: the device is absent past its settling time; its mark is kept.
+	PhaseGone Phase = "Gone"
+	// PhaseReleased: proven and given back; watched for a relapse.
+	PhaseReleased Phase = "Released"
+	// PhaseClosed: the case is over. End tells how.
+	PhaseClosed Phase = "Closed"
+)
+
+// Waiting says what a case waits for inside its phase. A case that isn't closed
+// always has either a deadline of its own or a Waiting with a name.
+type Waiting string
+
+const (
+	// WaitingForNothing: the case's own deadlines carry it on.
+	WaitingForNothing Waiting = ""
+	// WaitingForMark: the mark isn't in force yet; it is tried again.
+	WaitingForMark Waiting = "WaitingForMark"
+	// WaitingForLook: a mark was adopted and is being confirmed.
+	WaitingForLook Waiting = "WaitingForLook"
+	// WaitingForHolder: somebody still has the device and may not be moved.
+	WaitingForHolder Waiting = "WaitingForHolder"
+	// WaitingForCoolDown: nobody has the device; the cool-down runs.
+	WaitingForCoolDown Waiting = "WaitingForCoolDown"
+	// WaitingForRecovery: it is time for the gates, which this version doesn't
+	// have. The device stays out.
+	WaitingForRecovery Waiting = "WaitingForRecovery"
+	// WaitingForRestriction: Unknown outlasted the window. This version restricts
+	// nothing on Unknown; it keeps looking and alerting.
+	WaitingForRestriction Waiting = "WaitingForRestriction"
+	// WaitingForEvidence: nobody holds the device, so nobody reports on it. A new
+	// holder or an operator's word carries the case on.
+	WaitingForEvidence Waiting = "WaitingForEvidence"
+	// WaitingForHealth: an advisory or observed case waits for the driver to
+	// report the device healthy, and for the stability window after that.
+	WaitingForHealth Waiting = "WaitingForHealth"
+	// WaitingForReturn: the device is gone; it comes back or is forgotten.
+	WaitingForReturn Waiting = "WaitingForReturn"
+	// WaitingForOperator: only an operator's word carries the case on.
+	WaitingForOperator Waiting = "WaitingForOperator"
+)
+
+// End says how a case ended.
+type End string
+
+const (
+	// EndNone: it didn't, yet.
+	EndNone End = ""
+	// EndHealthBack: a suspect's health came back before anything was done.
+	EndHealthBack End = "HealthBack"
+	// EndAdvisory: the device was never kept out (no way to mark it, or mode
+	// observe) and reported healthy throughout the stability window. It is never
+	// counted as a release.
+	EndAdvisory End = "Advisory"
+	// EndGone: the device is gone for good.
+	EndGone End = "Gone"
+	// EndMarkGone: a mark to adopt turned out not to exist any more.
+	EndMarkGone End = "MarkGone"
+)

@@ -1,0 +1,123 @@
+package quarantine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+)
+
+// Mode says whether marks are made.
+type Mode string
+
+const (
+	// ModeObserve changes nothing in the cluster; cases show what would be done.
+	ModeObserve Mode = "observe"
+	// ModeEnforce makes marks.
+	ModeEnforce Mode = "enforce"
+)
+
+// Policy holds the operator's choices. It is an input of every decision.
+type Policy struct {
+	Mode Mode `json:"mode"`
+	// Grace is how long Unknown, or a reason that only raises suspicion, is
+	// waited out.
+	Grace time.Duration `json:"grace"`
+	// RecheckFirst and RecheckMax bound the exponential backoff of live looks
+	// while a case is suspect or waits for health.
+	RecheckFirst time.Duration `json:"recheckFirst"`
+	RecheckMax   time.Duration `json:"recheckMax"`
+	// Hysteresis is how long a suspect's health has to stay good before the case
+	// ends. The kubelet shows a driver's silence up to about 90 s late, so less
+	// than that flaps.
+	Hysteresis time.Duration `json:"hysteresis"`
+	// Stability is how long an advisory case has to see the device healthy.
+	Stability time.Duration `json:"stability"`
+	// Lease is how long a quarantine's record is valid; at its end the case
+	// looks again, and extends it while the fault lasts.
+	Lease time.Duration `json:"lease"`
+	// CoolDown is how long a device rests after its last holder left.
+	CoolDown time.Duration `json:"coolDown"`
+	// MarkRetry is the longest pause between two tries at a mark that was refused.
+	MarkRetry time.Duration `json:"markRetry"`
+	// SettlePool, SettlePoolGone, SettleAllocatable and SettleNode are how long
+	// a device has to be missing, by the way it went missing.
+	SettlePool        time.Duration `json:"settlePool"`
+	SettlePoolGone    time.Duration `json:"settlePoolGone"`
+	SettleAllocatable time.Duration `json:"settleAllocatable"`
+	SettleNode        time.Duration `json:"settleNode"`
+	// Forget is how long a gone device's mark is kept.
+	Forget time.Duration `json:"forget"`
+}
+
+// DefaultPolicy returns the values that hold where the operator says nothing.
+func DefaultPolicy() Policy {
+	return Policy{
+		Mode:              ModeObserve,
+		Grace:             5 * time.Minute,
+		RecheckFirst:      10 * time.Second,
+		RecheckMax:        2 * time.Minute,
+		Hysteresis:        2 * time.Minute,
+		Stability:         15 * time.Minute,
+		Lease:             time.Hour,
+		CoolDown:          5 * time.Minute,
+		MarkRetry:         time.Minute,
+		SettlePool:        time.Minute,
+		SettlePoolGone:    5 * time.Minute,
+		SettleAllocatable: 5 * time.Minute,
+		SettleNode:        time.Minute,
+		Forget:            72 * time.Hour,
+	}
+}
+
+// Validate names everything that is wrong with a policy, all at once.
+func (p Policy) Validate() error {
+	var errs []error
+	if p.Mode != ModeObserve && p.Mode != ModeEnforce {
+		errs = append(errs, fmt.Errorf("mode %q: want observe or enforce", p.Mode))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"grace", p.Grace}, {"recheck first", p.RecheckFirst}, {"recheck max", p.RecheckMax},
+		{"hysteresis", p.Hysteresis}, {"stability", p.Stability}, {"lease", p.Lease},
+		{"cool-down", p.CoolDown}, {"mark retry", p.MarkRetry},
+		{"settle pool", p.SettlePool}, {"settle pool gone", p.SettlePoolGone},
+		{"settle allocatable", p.SettleAllocatable}, {"settle node", p.SettleNode}, {"forget", p.Forget},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: want more than zero", d.name, d.value))
+		}
+	}
+	if p.RecheckMax < p.RecheckFirst {
+		errs = append(errs, fmt.Errorf("recheck max %s: want at least recheck first, %s", p.RecheckMax, p.RecheckFirst))
+	}
+	return errors.Join(errs...)
+}
+
+// settle is how long a device has to be missing before it counts as gone.
+func (p Policy) settle(reason device.MissingReason) time.Duration {
+	switch reason {
+	case device.PoolGone:
+		return p.SettlePoolGone
+	case device.AllocatableDropped:
+		return p.SettleAllocatable
+	case device.NodeDeleted:
+		return p.SettleNode
+	}
+	return p.SettlePool
+}
+
+// backoff is the pause before look number tries, doubling from RecheckFirst.
+func (p Policy) backoff(tries int) time.Duration {
+	pause := p.RecheckFirst
+	for range tries {
+		if pause >= p.RecheckMax {
+			break
+		}
+		pause *= 2
+	}
+	return min(pause, p.RecheckMax)
+}
