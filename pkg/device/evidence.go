@@ -28,6 +28,10 @@ type Report struct {
 	// Fault is set by whoever classified the message: the catalogue calls this
 	// Unhealthy the device's own fault, and not an application's.
 	Fault bool `json:"fault,omitempty"`
+	// Relisted is set when the watch had to start over and the Pod's version is
+	// lower than what was known of it (a restored etcd): versions before and after
+	// can't be compared, and what is there now replaces what was.
+	Relisted bool `json:"relisted,omitempty"`
 	// Ended is set when the Pod is gone or terminal. The report stays as history
 	// and counts only while no live Pod reports on the device.
 	Ended bool `json:"ended,omitempty"`
@@ -154,7 +158,7 @@ func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
 		next = append(next, offered)
 	case known[i].Says(offered):
 		return known, Repeated
-	case !live && known[i].Version.Newer(offered.Version):
+	case !live && !offered.Relisted && known[i].Version.Newer(offered.Version):
 		return known, Repeated
 	default:
 		next[i] = offered
