@@ -120,6 +120,10 @@ func (s *Stack) apiServerProcess() Process {
 		"--cert-dir=" + s.pki.path("apiserver"),
 		"--tls-cert-file=" + s.pki.path("serving.crt"), "--tls-private-key-file=" + s.pki.path("serving.key"),
 		"--client-ca-file=" + s.CAFile(), "--token-auth-file=" + s.pki.path("tokens.csv"),
+		// The scheduler and the controller manager complain every few seconds if
+		// the cluster has no front proxy authority; no such certificate exists.
+		"--requestheader-client-ca-file=" + s.CAFile(), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--kubelet-client-certificate=" + s.pki.path("kubelet-client.crt"),
 		"--kubelet-client-key=" + s.pki.path("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
@@ -150,7 +154,7 @@ func (s *Stack) schedulerProcess() Process {
 		Name:  Scheduler,
 		Path:  s.kubeBinary("kube-scheduler"),
 		Args:  append(s.controllerFlags("system:kube-scheduler", port), s.opts.SchedulerFlags...),
-		Ready: httpReady("https://"+loopback(port)+"/healthz", s.CAFile(), ""),
+		Ready: httpReady("https://"+loopback(port)+"/readyz", s.CAFile(), ""),
 	}
 }
 
@@ -178,6 +182,9 @@ func (s *Stack) controllerFlags(user string, port int) []string {
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + s.pki.path("serving.crt"), "--tls-private-key-file=" + s.pki.path("serving.key"),
 		"--leader-elect=false",
+		// At the default 20 requests a second the controllers' first
+		// ServiceAccounts alone take five seconds.
+		"--kube-api-qps=500", "--kube-api-burst=1000",
 		"--feature-gates=" + gateFlag(s.opts.featureGates(s.release)),
 		"--v=2",
 	}
