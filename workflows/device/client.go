@@ -1,0 +1,175 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// Names on the wire. They are part of what operators type and of recorded
+// histories; none is ever changed.
+const (
+	// WorkflowType is the registered name of the workflow.
+	WorkflowType = "device"
+	// SignalObserved, SignalInventory and SignalMark carry what the starter saw.
+	SignalObserved  = "observed"
+	SignalInventory = "inventory"
+	SignalMark      = "mark"
+	// QueryCase answers with the State.
+	QueryCase = "case"
+)
+
+// ErrNoCase is returned for a device that has no open case.
+var ErrNoCase = errors.New("the device has no open case")
+
+// ID is the ID of the workflow that owns the device's case.
+func ID(key device.Key) string {
+	if key.Path() == device.PathDRA {
+		return "device/" + key.Driver + "/" + key.Pool + "/" + key.Device
+	}
+	return "device/" + key.Node + "/" + key.Resource + "/" + key.ID
+}
+
+// Signal is what the starter sends: one event of the three kinds, and the trace
+// of the Pod status change that caused it (W3C traceparent; empty without one).
+type Signal[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSeen] struct {
+	Device      device.Key `json:"device"`
+	Event       E          `json:"event"`
+	TraceParent string     `json:"traceparent,omitempty"`
+}
+
+// Client starts, signals, asks and lists device workflows.
+type Client struct {
+	temporal client.Client
+	queue    string
+}
+
+// NewClient returns a client that starts workflows on the given task queue.
+func NewClient(temporal client.Client, queue string) *Client {
+	return &Client{temporal: temporal, queue: queue}
+}
+
+// Open delivers an event to the device's workflow and starts the workflow if
+// there is none. The caller retries what Retryable says.
+func (c *Client) Open(ctx context.Context, key device.Key, event quarantine.Event, traceparent string) error {
+	name, payload, err := signal(key, event, traceparent)
+	if err != nil {
+		return err
+	}
+	options := client.StartWorkflowOptions{
+		ID:                       ID(key),
+		TaskQueue:                c.queue,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		StaticSummary:            "Health of " + key.String(),
+	}
+	_, err = c.temporal.SignalWithStartWorkflow(ctx, options.ID, name, payload, options, WorkflowType, NewState(key))
+	if err != nil {
+		return fmt.Errorf("signal %s with start of workflow %s: %w", name, options.ID, err)
+	}
+	return nil
+}
+
+// Tell delivers an event to the device's workflow if there is one, and returns
+// ErrNoCase if not.
+func (c *Client) Tell(ctx context.Context, key device.Key, event quarantine.Event, traceparent string) error {
+	name, payload, err := signal(key, event, traceparent)
+	if err != nil {
+		return err
+	}
+	err = c.temporal.SignalWorkflow(ctx, ID(key), "", name, payload)
+	if noCase(err) {
+		return fmt.Errorf("%s: %w", key, ErrNoCase)
+	}
+	if err != nil {
+		return fmt.Errorf("signal %s to workflow %s: %w", name, ID(key), err)
+	}
+	return nil
+}
+
+func signal(key device.Key, event quarantine.Event, traceparent string) (string, any, error) {
+	switch e := event.(type) {
+	case quarantine.Observed:
+		return SignalObserved, Signal[quarantine.Observed]{Device: key, Event: e, TraceParent: traceparent}, nil
+	case quarantine.Inventory:
+		return SignalInventory, Signal[quarantine.Inventory]{Device: key, Event: e, TraceParent: traceparent}, nil
+	case quarantine.MarkSeen:
+		return SignalMark, Signal[quarantine.MarkSeen]{Device: key, Event: e, TraceParent: traceparent}, nil
+	}
+	return "", nil, fmt.Errorf("event %T of %s isn't sent by signal", event, key)
+}
+
+// Running tells whether the device's workflow is open.
+func (c *Client) Running(ctx context.Context, key device.Key) (bool, error) {
+	description, err := c.temporal.DescribeWorkflowExecution(ctx, ID(key), "")
+	if noCase(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("describe workflow %s: %w", ID(key), err)
+	}
+	status := description.GetWorkflowExecutionInfo().GetStatus()
+	return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+}
+
+// State asks the device's workflow for its state. It needs a worker that runs.
+func (c *Client) State(ctx context.Context, key device.Key) (State, error) {
+	value, err := c.temporal.QueryWorkflow(ctx, ID(key), "", QueryCase)
+	if noCase(err) {
+		return State{}, fmt.Errorf("%s: %w", key, ErrNoCase)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("query workflow %s: %w", ID(key), err)
+	}
+	var state State
+	if err := value.Get(&state); err != nil {
+		return State{}, fmt.Errorf("read the state of workflow %s: %w", ID(key), err)
+	}
+	return state, nil
+}
+
+// Send delivers an operator's message and waits for the answer. A refusal comes
+// back as an error that says why.
+func (c *Client) Send(ctx context.Context, key device.Key, m quarantine.Message) (Answer, error) {
+	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID:   ID(key),
+		UpdateName:   string(m.Verb),
+		Args:         []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: duration(m.For)}},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if noCase(err) {
+		return Answer{}, fmt.Errorf("%s: %w", key, ErrNoCase)
+	}
+	if err != nil {
+		return Answer{}, fmt.Errorf("send %s to workflow %s: %w", m.Verb, ID(key), err)
+	}
+	var answer Answer
+	if err := handle.Get(ctx, &answer); err != nil {
+		return Answer{}, err
+	}
+	return answer, nil
+}
+
+func noCase(err error) bool {
+	var notFound *serviceerror.NotFound
+	return errors.As(err, &notFound)
+}
+
+// Retryable tells whether sending again may help: the service is away or busy,
+// the workflow is just closing. What the service calls wrong, stays wrong.
+func Retryable(err error) bool {
+	if err == nil || errors.Is(err, ErrNoCase) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var invalid *serviceerror.InvalidArgument
+	var denied *serviceerror.PermissionDenied
+	var namespace *serviceerror.NamespaceNotFound
+	return !errors.As(err, &invalid) && !errors.As(err, &denied) && !errors.As(err, &namespace)
+}

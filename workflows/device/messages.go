@@ -1,0 +1,182 @@
+package device
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// OperatorPayload is what an operator's message carries, by signal and by update:
+// {"actor":"you@example.com","reason":"replaced the riser"}. An extend may add
+// "for":"4h".
+type OperatorPayload struct {
+	Actor  string   `json:"actor"`
+	Reason string   `json:"reason"`
+	For    duration `json:"for,omitempty"`
+}
+
+// duration is a time.Duration written as Go writes it ("90m").
+type duration time.Duration
+
+func (d duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("for %q: want a duration like 90m or 4h", text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+// Answer is what an accepted update returns.
+type Answer struct {
+	Text    string             `json:"text"`
+	Phase   quarantine.Phase   `json:"phase"`
+	Waiting quarantine.Waiting `json:"waiting,omitempty"`
+	Epoch   int64              `json:"epoch"`
+}
+
+// subscription is one signal channel and how its payload becomes an event.
+type subscription struct {
+	name    string
+	channel workflow.ReceiveChannel
+	decode  func(r *runner, raw converter.RawValue) quarantine.Event
+}
+
+// subscribe opens all channels. Payloads are received raw: what can't be decoded
+// is refused on record instead of being dropped by the SDK.
+func (r *runner) subscribe() []subscription {
+	subscriptions := []subscription{
+		{name: SignalObserved, decode: decodeSeen[quarantine.Observed]},
+		{name: SignalInventory, decode: decodeSeen[quarantine.Inventory]},
+		{name: SignalMark, decode: decodeSeen[quarantine.MarkSeen]},
+	}
+	for _, verb := range quarantine.Verbs {
+		subscriptions = append(subscriptions, subscription{
+			name: string(verb),
+			decode: func(_ *runner, raw converter.RawValue) quarantine.Event {
+				return decodeMessage(verb, raw)
+			},
+		})
+	}
+	for i := range subscriptions {
+		subscriptions[i].channel = workflow.GetSignalChannel(r.ctx, subscriptions[i].name)
+	}
+	return subscriptions
+}
+
+// drain takes in every signal that is there.
+func (r *runner) drain() {
+	for r.unread() {
+		for _, s := range r.signals {
+			for s.channel.Len() > 0 {
+				r.receive(s)
+			}
+		}
+	}
+}
+
+func (r *runner) unread() bool {
+	for _, s := range r.signals {
+		if s.channel.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *runner) receive(s subscription) {
+	var raw converter.RawValue
+	s.channel.Receive(r.ctx, &raw)
+	r.apply(s.decode(r, raw))
+}
+
+func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSeen](r *runner, raw converter.RawValue) quarantine.Event {
+	var signal Signal[E]
+	if err := json.Unmarshal(raw.Payload().GetData(), &signal); err != nil {
+		return quarantine.Message{Verb: "signal", Malformed: fmt.Sprintf("the payload can't be read: %v", err)}
+	}
+	if signal.Device != r.Case.Device {
+		return quarantine.Message{Verb: "signal", Malformed: fmt.Sprintf("it is about %s and not about this device", signal.Device)}
+	}
+	if signal.TraceParent != "" && !r.Case.Open() {
+		r.TraceParent = signal.TraceParent
+	}
+	return any(signal.Event).(quarantine.Event)
+}
+
+func decodeMessage(verb quarantine.Verb, raw converter.RawValue) quarantine.Message {
+	var payload OperatorPayload
+	if raw.Payload() == nil {
+		return quarantine.Message{Verb: verb, Malformed: "the payload is missing"}
+	}
+	if err := json.Unmarshal(raw.Payload().GetData(), &payload); err != nil {
+		return quarantine.Message{Verb: verb, Malformed: fmt.Sprintf("the payload can't be read: %v", err)}
+	}
+	return quarantine.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For)}
+}
+
+// handle registers the query and the operators' updates.
+func (r *runner) handle() error {
+	if err := workflow.SetQueryHandler(r.ctx, QueryCase, func() (State, error) { return r.State, nil }); err != nil {
+		return fmt.Errorf("register query %s: %w", QueryCase, err)
+	}
+	for _, verb := range quarantine.Verbs {
+		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
+			func(_ workflow.Context, raw converter.RawValue) (Answer, error) {
+				return r.answer(decodeMessage(verb, raw))
+			},
+			workflow.UpdateHandlerOptions{
+				Description: describeVerb(verb),
+				Validator: func(_ workflow.Context, raw converter.RawValue) error {
+					return quarantine.Refuse(r.Case, decodeMessage(verb, raw))
+				},
+			})
+		if err != nil {
+			return fmt.Errorf("register update %s: %w", verb, err)
+		}
+	}
+	return nil
+}
+
+// answer takes in an operator's message that came as an update. The validator
+// judged the case as it was when the update came; signals may have changed it
+// since, so the message is judged once more.
+func (r *runner) answer(m quarantine.Message) (Answer, error) {
+	refusal := quarantine.Refuse(r.Case, m)
+	r.apply(m)
+	r.changed.SendAsync(true)
+	if refusal != nil {
+		return Answer{}, refusal
+	}
+	return Answer{
+		Text:  fmt.Sprintf("%s accepted for %s", m.Verb, r.Case.Device),
+		Phase: r.Case.Phase, Waiting: r.Case.Waiting, Epoch: r.Case.Epoch,
+	}, nil
+}
+
+func describeVerb(verb quarantine.Verb) string {
+	switch verb {
+	case quarantine.VerbRelease:
+		return "Close the reason and let recovery begin. Skips no gate."
+	case quarantine.VerbRepaired:
+		return "The device was repaired; attempts start over."
+	case quarantine.VerbRetire:
+		return "Take the device out until it is repaired or replaced."
+	case quarantine.VerbExtend:
+		return "Extend the quarantine's lease."
+	case quarantine.VerbEvict:
+		return "Evict the device's holders."
+	case quarantine.VerbWait:
+		return "Wait for the holder to leave."
+	}
+	return string(verb)
+}

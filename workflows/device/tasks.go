@@ -1,0 +1,173 @@
+package device
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// Names of the activities. They are part of recorded histories.
+const (
+	ActivityPutMark  = "PutMark"
+	ActivityLiftMark = "LiftMark"
+	ActivityLook     = "Look"
+	ActivityAnnounce = "Announce"
+)
+
+// Failures that no retry can mend; activities use them as error types.
+const (
+	ErrorRefused = "Refused"
+)
+
+// Task is what an activity is given: a command, and the trace of its epoch.
+type Task[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce] struct {
+	Command     C      `json:"command"`
+	TraceParent string `json:"traceparent,omitempty"`
+}
+
+// tasks are the activities under way, at most one of each kind.
+type tasks struct {
+	mark     *task
+	look     *task
+	announce *task
+}
+
+type task struct {
+	future workflow.Future
+	// done turns the activity's end into what the case learns from it.
+	done func(workflow.Future) quarantine.Event
+}
+
+func (t *tasks) busy() bool { return t.mark != nil || t.look != nil || t.announce != nil }
+
+// perform starts what is owed and not under way.
+func (r *runner) perform() {
+	for _, command := range r.owed {
+		switch c := command.(type) {
+		case quarantine.PutMark:
+			if r.tasks.mark == nil {
+				r.tasks.mark = r.putMark(c)
+			}
+		case quarantine.LiftMark:
+			if r.tasks.mark == nil {
+				r.tasks.mark = r.liftMark(c)
+			}
+		case quarantine.Look:
+			if r.tasks.look == nil {
+				r.tasks.look = r.look(c)
+			}
+		case quarantine.Announce:
+			// Announcing waits for the mark, so that it says how that went and
+			// never delays it.
+			if r.tasks.announce == nil && r.tasks.mark == nil {
+				r.tasks.announce = r.announce(c)
+			}
+		}
+	}
+}
+
+// await adds the ends of all tasks to a selector.
+func (t *tasks) await(selector workflow.Selector, r *runner) {
+	for _, slot := range []**task{&t.mark, &t.look, &t.announce} {
+		current := *slot
+		if current == nil {
+			continue
+		}
+		selector.AddFuture(current.future, func(f workflow.Future) {
+			*slot = nil
+			r.apply(current.done(f))
+		})
+	}
+}
+
+func (r *runner) putMark(c quarantine.PutMark) *task {
+	summary := fmt.Sprintf("mark %s, epoch %d: %s", c.Device, c.Epoch, c.Reason.Code)
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent})
+	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, c.Revision) }}
+}
+
+func (r *runner) liftMark(c quarantine.LiftMark) *task {
+	summary := fmt.Sprintf("remove the mark of %s, epoch %d", c.Device, c.Epoch)
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent})
+	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, 0) }}
+}
+
+// markOptions keep a write short and retry it fast; what doesn't succeed within
+// two minutes is reported, and the case tries again at its own pace.
+func (r *runner) markOptions(summary string) workflow.Context {
+	return workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout:    10 * time.Second,
+		ScheduleToCloseTimeout: 2 * time.Minute,
+		Summary:                summary,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:        100 * time.Millisecond,
+			BackoffCoefficient:     2,
+			MaximumInterval:        10 * time.Second,
+			NonRetryableErrorTypes: []string{ErrorRefused},
+		},
+	})
+}
+
+func (r *runner) markDone(f workflow.Future, epoch, revision int64) quarantine.Event {
+	var report quarantine.MarkReported
+	if err := f.Get(r.ctx, &report); err != nil {
+		r.log.Warn("mark not written", "epoch", epoch, "error", err)
+		return quarantine.MarkReported{Outcome: quarantine.OutcomeRefused, Epoch: epoch, Revision: revision, Detail: cause(err)}
+	}
+	return report
+}
+
+func (r *runner) look(c quarantine.Look) *task {
+	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 30 * time.Second,
+		Summary:             fmt.Sprintf("live look at %s", c.Device),
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:        500 * time.Millisecond,
+			BackoffCoefficient:     2,
+			MaximumAttempts:        3,
+			NonRetryableErrorTypes: []string{ErrorRefused},
+		},
+	})
+	future := workflow.ExecuteActivity(ctx, ActivityLook, Task[quarantine.Look]{Command: c, TraceParent: r.TraceParent})
+	return &task{future, func(f workflow.Future) quarantine.Event {
+		var looked quarantine.Looked
+		if err := f.Get(r.ctx, &looked); err != nil {
+			r.log.Warn("live look failed", "error", err)
+			return quarantine.Looked{Asked: c.Asked, Failed: cause(err)}
+		}
+		return looked
+	}}
+}
+
+func (r *runner) announce(c quarantine.Announce) *task {
+	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 10 * time.Second,
+		Summary:             fmt.Sprintf("announce %d decisions about %s", len(c.Notices), c.Device),
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
+	})
+	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent})
+	last := c.Notices[len(c.Notices)-1].Seq
+	return &task{future, func(f workflow.Future) quarantine.Event {
+		if err := f.Get(r.ctx, nil); err != nil {
+			// Only a cancelled workflow ends it early; the state keeps the notices.
+			r.log.Warn("decisions not announced", "error", err)
+			return quarantine.Woke{}
+		}
+		return quarantine.Announced{UpTo: last}
+	}}
+}
+
+// cause gives the innermost text of an activity's failure, for people.
+func cause(err error) string {
+	for {
+		wrapped, ok := err.(interface{ Unwrap() error })
+		if !ok || wrapped.Unwrap() == nil {
+			return err.Error()
+		}
+		err = wrapped.Unwrap()
+	}
+}

@@ -1,0 +1,189 @@
+package device
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+const (
+	// stageEvents is the history length from which a run ends with its stage: a
+	// new run is the upgrade point, but a case's first minutes stay in one history.
+	stageEvents = 60
+	// longHistory is the history length at which a run ends in any case, well
+	// below the server's own suggestion at 4,096 events.
+	longHistory = 2000
+)
+
+// Knobs are the worker's settings as far as the workflow depends on them. They
+// reach it through a recorded side effect only.
+type Knobs struct {
+	Policy quarantine.Policy `json:"policy"`
+	// SearchAttributes is set when the namespace has Sickbay's search attributes;
+	// upserting one that it doesn't have would block the workflow.
+	SearchAttributes bool `json:"searchAttributes"`
+}
+
+// Workflow runs device workflows with a worker's knobs.
+type Workflow struct {
+	knobs Knobs
+}
+
+// New returns a Workflow to register under WorkflowType.
+func New(knobs Knobs) *Workflow { return &Workflow{knobs: knobs} }
+
+// Run is the workflow. It ends when the case is over and nothing is pending.
+func (w *Workflow) Run(ctx workflow.Context, state State) error {
+	if state.Version > stateVersion {
+		// A panic blocks the task until a newer worker takes it; an error would
+		// end the case.
+		panic(fmt.Sprintf("state version %d of %s is newer than this worker's %d; upgrade the worker",
+			state.Version, state.Case.Device, stateVersion))
+	}
+	r := &runner{
+		State:   state,
+		ctx:     ctx,
+		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
+		knobs:   w.knobs,
+		phase:   state.Case.Phase,
+		changed: workflow.NewBufferedChannel(ctx, 1),
+	}
+	r.signals = r.subscribe()
+	if err := r.handle(); err != nil {
+		return err
+	}
+	return r.run()
+}
+
+// runner is one run of the workflow. State is what it would hand to the next one.
+type runner struct {
+	State
+	ctx   workflow.Context
+	log   log.Logger
+	knobs Knobs
+	// phase is the phase in which the run, or its present stage, began.
+	phase quarantine.Phase
+	// shown are the search attributes as last written.
+	shown attributes
+
+	signals []subscription
+	// changed wakes the main loop after an update changed the case.
+	changed workflow.Channel
+
+	owed  []quarantine.Command
+	tasks tasks
+	timer timer
+}
+
+func (r *runner) run() error {
+	if r.Runs > 0 && r.Case.Open() {
+		// The level is read anew in each run, so that an edge lost anywhere heals.
+		r.Case.LookAt = workflow.Now(r.ctx)
+	}
+	r.apply(quarantine.Woke{})
+	for {
+		r.drain()
+		r.perform()
+		r.show()
+		if r.idle() {
+			if !r.Case.Open() {
+				return nil
+			}
+			if r.stageOver() {
+				r.Runs++
+				r.Version = stateVersion
+				return workflow.NewContinueAsNewError(r.ctx, WorkflowType, r.State)
+			}
+		}
+		r.wait()
+	}
+}
+
+// apply feeds one event to the case.
+func (r *runner) apply(event quarantine.Event) {
+	opened := r.Case.Epoch
+	r.refreshKnobs()
+	r.Case, r.owed = quarantine.Decide(r.Case, event, workflow.Now(r.ctx), r.knobs.Policy)
+	if r.Case.Epoch != opened {
+		r.log.Info("case opened", "epoch", r.Case.Epoch, "phase", string(r.Case.Phase), "reason", string(r.Case.Reason.Code))
+	}
+}
+
+// refreshKnobs takes over a change of the worker's settings. It is recorded when
+// it differs, so that a replay decides as the run did.
+func (r *runner) refreshKnobs() {
+	mine := r.knobs
+	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
+		func(workflow.Context) any { return mine },
+		func(a, b any) bool { return a == b })
+	if err := encoded.Get(&r.knobs); err != nil {
+		panic(fmt.Sprintf("read the recorded knobs: %v", err))
+	}
+}
+
+// wait blocks until something happens, and takes it in.
+func (r *runner) wait() {
+	selector := workflow.NewSelector(r.ctx)
+	for _, s := range r.signals {
+		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
+	}
+	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
+	r.tasks.await(selector, r)
+	r.timer.await(selector, r)
+	selector.Select(r.ctx)
+}
+
+// idle tells that nothing is pending: no task under way, no message unread or
+// being handled, nothing owed.
+func (r *runner) idle() bool {
+	return !r.tasks.busy() && len(r.owed) == 0 && !r.unread() && r.changed.Len() == 0 &&
+		workflow.AllHandlersFinished(r.ctx)
+}
+
+// stageOver tells that this run has done its part.
+func (r *runner) stageOver() bool {
+	info := workflow.GetInfo(r.ctx)
+	events := info.GetCurrentHistoryLength()
+	return info.GetContinueAsNewSuggested() || events >= longHistory ||
+		r.Case.Phase != r.phase && events >= stageEvents
+}
+
+// timer is the one timer of a run, armed for the case's next deadline.
+type timer struct {
+	at     time.Time
+	future workflow.Future
+	cancel workflow.CancelFunc
+}
+
+// await arms the timer for the case's next deadline, and cancels one that was
+// armed for another.
+func (t *timer) await(selector workflow.Selector, r *runner) {
+	now := workflow.Now(r.ctx)
+	next := r.Case.NextWake(now)
+	if !next.Equal(t.at) {
+		if t.cancel != nil {
+			t.cancel()
+		}
+		*t = timer{at: next}
+		if !next.IsZero() {
+			ctx, cancel := workflow.WithCancel(r.ctx)
+			t.cancel = cancel
+			t.future = workflow.NewTimerWithOptions(ctx, next.Sub(now), workflow.TimerOptions{Summary: nextStep(r.Case, next)})
+		}
+	}
+	if t.future == nil {
+		return
+	}
+	future := t.future
+	selector.AddFuture(future, func(workflow.Future) {
+		if t.future != future {
+			return
+		}
+		*t = timer{}
+		r.apply(quarantine.Woke{})
+	})
+}
