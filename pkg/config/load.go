@@ -1,0 +1,119 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// ErrConfig is wrapped by every error of Load: the environment is wrong, and
+// trying again won't help.
+var ErrConfig = errors.New("wrong configuration")
+
+// wrong marks an error as one of the configuration without another word in it.
+func wrong(err error) error { return &wrongError{err} }
+
+type wrongError struct{ error }
+
+func (e *wrongError) Unwrap() []error { return []error{e.error, ErrConfig} }
+
+// VariableError is one variable that was refused.
+type VariableError struct {
+	Name    string
+	Value   string
+	Allowed string
+	Err     error
+}
+
+func (e *VariableError) Error() string {
+	return fmt.Sprintf("%s=%q: want %s (%v)", e.Name, e.Value, e.Allowed, e.Err)
+}
+
+func (e *VariableError) Unwrap() []error { return []error{e.Err, ErrConfig} }
+
+// UnknownVariableError is a variable that begins with SICKBAY_ and means nothing.
+type UnknownVariableError struct {
+	Name string
+	// Nearest is the name that was probably meant, or empty.
+	Nearest string
+}
+
+func (e *UnknownVariableError) Error() string {
+	if e.Nearest == "" {
+		return e.Name + ": there is no such variable; unset it (docs/configuration.md lists all)"
+	}
+	return fmt.Sprintf("%s: there is no such variable; did you mean %s?", e.Name, e.Nearest)
+}
+
+func (e *UnknownVariableError) Unwrap() error { return ErrConfig }
+
+// spec is a command's struct, given by pointer.
+type spec interface {
+	// check names what doesn't fit together, by the variables' names. It sees
+	// defaults where a value was refused. Each error wraps ErrConfig.
+	check() []error
+}
+
+// Load fills a command's struct from the environment. The error joins everything
+// that is wrong, and wraps ErrConfig.
+func Load(s spec) error {
+	var refused []error
+	for _, v := range Variables(s) {
+		if err := v.read(); err != nil {
+			v.useDefault()
+			refused = append(refused, err)
+		}
+	}
+	return errors.Join(slices.Concat(refused, s.check(), unknown(os.Environ()))...)
+}
+
+func (v Variable) refuse(err error) error {
+	value, set := os.LookupEnv(v.Name)
+	if !set {
+		value = v.Default
+	}
+	// What envconfig says around the cause repeats the name and the value.
+	if parse, ok := errors.AsType[*envconfig.ParseError](err); ok {
+		err = parse.Err
+	}
+	return &VariableError{Name: v.Name, Value: value, Allowed: v.Allowed(), Err: err}
+}
+
+// commands are the structs of all commands. A variable that another command
+// knows is no mistake: all of a cluster's processes may share one set.
+func commands() []any { return []any{Starter{}, Worker{}, Client{}} }
+
+// serviceLink matches the variables that the kubelet sets in a Pod for each
+// Service of its namespace. One called sickbay, or sickbay-starter, gives names
+// that begin like ours. (k8s.io/kubernetes pkg/kubelet/envvars.)
+var serviceLink = regexp.MustCompile(`^SICKBAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// reserved begins the names that the development stack under tests/ reads.
+const reserved = Prefix + "_STACK_"
+
+func unknown(environment []string) []error {
+	var known []string
+	for _, spec := range commands() {
+		for _, v := range Variables(spec) {
+			known = append(known, v.Name)
+		}
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	var refused []error
+	for _, entry := range slices.Sorted(slices.Values(environment)) {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, Prefix+"_") || strings.HasPrefix(name, reserved) || serviceLink.MatchString(name) {
+			continue
+		}
+		if _, ok := slices.BinarySearch(known, name); !ok {
+			refused = append(refused, &UnknownVariableError{Name: name, Nearest: nearest(name, known)})
+		}
+	}
+	return refused
+}

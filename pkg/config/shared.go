@@ -1,0 +1,69 @@
+package config
+
+import "fmt"
+
+// Kubernetes says how to reach the cluster.
+type Kubernetes struct {
+	Kubeconfig  string  `split_words:"true" form:"file" desc:"Kubeconfig file. Empty: as kubectl does, KUBECONFIG, then ~/.kube/config, then the Pod's own ServiceAccount."`
+	KubeContext string  `split_words:"true" desc:"Context of the kubeconfig. Empty: its current one."`
+	KubeQPS     float64 `split_words:"true" default:"100" min:"1" max:"10000" desc:"Calls per second that this process makes to the API server at most, over time."`
+	KubeBurst   int     `split_words:"true" default:"200" min:"1" max:"20000" desc:"Calls that it may make at once before SICKBAY_KUBE_QPS holds it back."`
+}
+
+// Temporal says how to reach the Temporal service.
+type Temporal struct {
+	Address    string `split_words:"true" default:"127.0.0.1:7233" form:"dial" desc:"Temporal frontend."`
+	Namespace  string `split_words:"true" default:"sickbay" form:"given" desc:"Temporal namespace. It needs Sickbay's search attributes; see docs/operating.md."`
+	TaskQueue  string `split_words:"true" default:"sickbay" form:"given" desc:"Task queue that starter and workers share."`
+	APIKeyFile string `split_words:"true" form:"file" desc:"File with an API key, sent with every call; read again whenever it is used. Implies TLS."`
+	TLS        TLS
+}
+
+// TLS says how the connection to Temporal is secured. Any of its fields turns it on.
+type TLS struct {
+	Enabled    bool   `split_words:"true" default:"false" desc:"Use TLS even if none of the other TLS variables and no API key is set."`
+	CAFile     string `split_words:"true" form:"file" desc:"PEM file with the authorities that Temporal's certificate may come from. Empty: the system's."`
+	CertFile   string `split_words:"true" form:"file" desc:"PEM file with this process's certificate; read again for each connection."`
+	KeyFile    string `split_words:"true" form:"file" desc:"PEM file with the certificate's private key; read again for each connection."`
+	ServerName string `split_words:"true" desc:"Name to expect in Temporal's certificate. Empty: the host of the address."`
+}
+
+// Wanted tells whether the connection uses TLS.
+func (t Temporal) Wanted() bool {
+	return t.TLS.Enabled || t.APIKeyFile != "" || t.TLS.CAFile != "" || t.TLS.CertFile != "" || t.TLS.ServerName != ""
+}
+
+func (t Temporal) check() []error {
+	if (t.TLS.CertFile == "") != (t.TLS.KeyFile == "") {
+		return []error{wrong(fmt.Errorf("SICKBAY_TEMPORAL_TLS_CERT_FILE=%q and SICKBAY_TEMPORAL_TLS_KEY_FILE=%q: want both or neither", t.TLS.CertFile, t.TLS.KeyFile))}
+	}
+	return nil
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `split_words:"true" default:"info" oneof:"debug info warn error" desc:"Least level that is logged."`
+	Format string `split_words:"true" default:"json" oneof:"json text" desc:"Form of a log line."`
+}
+
+// HTTP says where a service answers /metrics, /healthz and /readyz.
+type HTTP struct {
+	Address string `split_words:"true" default:":8080" form:"listen" desc:"Address for /metrics, /healthz and /readyz."`
+}
+
+// Service is what starter and worker share.
+type Service struct {
+	Kubernetes
+	Temporal Temporal
+	Log      Log
+	HTTP     HTTP
+	Reasons  Reasons
+}
+
+// Client is the configuration of the commands that people run.
+type Client struct {
+	Kubernetes
+	Temporal Temporal
+}
+
+func (c *Client) check() []error { return c.Temporal.check() }

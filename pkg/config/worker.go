@@ -1,0 +1,65 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// Worker is the configuration of `sickbay worker`.
+type Worker struct {
+	Service
+	Policy
+	StopTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"10m" desc:"How long activities under way may take to end after SIGTERM. The Pod's grace period has to be longer."`
+}
+
+func (w *Worker) check() []error {
+	errs := append(w.Temporal.check(), w.Reasons.check()...)
+	return append(errs, w.Policy.check()...)
+}
+
+// Policy is the operator's part of every decision: quarantine.Policy as variables.
+type Policy struct {
+	Mode              string        `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
+	Grace             time.Duration `split_words:"true" default:"5m" min:"1s" desc:"How long Unknown, or a reason that only raises suspicion, is waited out."`
+	RecheckFirst      time.Duration `split_words:"true" default:"10s" min:"1s" desc:"First pause between two live looks at a device; it doubles up to SICKBAY_RECHECK_MAX."`
+	RecheckMax        time.Duration `split_words:"true" default:"2m" min:"1s" desc:"Longest pause between two live looks at a suspect."`
+	Hysteresis        time.Duration `split_words:"true" default:"2m" min:"1s" desc:"How long a suspect's health has to stay good before its case ends. Below 90s it flaps: the kubelet shows a driver's silence that late."`
+	Stability         time.Duration `split_words:"true" default:"15m" min:"1s" desc:"How long an advisory or observed case has to see its device healthy before it ends."`
+	Lease             time.Duration `split_words:"true" default:"1h" min:"1s" desc:"How long a quarantine's record is valid. At its end the case looks again; the device is never freed by it."`
+	CoolDown          time.Duration `split_words:"true" default:"5m" min:"1s" desc:"How long a device rests after its last holder left."`
+	MarkRetry         time.Duration `split_words:"true" default:"1m" min:"1s" desc:"Longest pause between two tries at a mark that was refused."`
+	SettlePool        time.Duration `split_words:"true" default:"1m" min:"1s" desc:"How long a complete pool has to be without a device before it counts as gone."`
+	SettlePoolGone    time.Duration `split_words:"true" default:"5m" min:"1s" desc:"The same where all slices of the pool are gone; a kubelet that restarts deletes them."`
+	SettleAllocatable time.Duration `split_words:"true" default:"5m" min:"1s" desc:"The same where a node offers fewer devices of a device-plugin resource."`
+	SettleNode        time.Duration `split_words:"true" default:"1m" min:"1s" desc:"The same where the node is deleted."`
+	Forget            time.Duration `split_words:"true" default:"72h" min:"1s" desc:"How long the mark of a device that is gone is kept."`
+}
+
+// Quarantine is the policy as pkg/quarantine takes it.
+func (p Policy) Quarantine() quarantine.Policy {
+	return quarantine.Policy{
+		Mode:              quarantine.Mode(p.Mode),
+		Grace:             p.Grace,
+		RecheckFirst:      p.RecheckFirst,
+		RecheckMax:        p.RecheckMax,
+		Hysteresis:        p.Hysteresis,
+		Stability:         p.Stability,
+		Lease:             p.Lease,
+		CoolDown:          p.CoolDown,
+		MarkRetry:         p.MarkRetry,
+		SettlePool:        p.SettlePool,
+		SettlePoolGone:    p.SettlePoolGone,
+		SettleAllocatable: p.SettleAllocatable,
+		SettleNode:        p.SettleNode,
+		Forget:            p.Forget,
+	}
+}
+
+func (p Policy) check() []error {
+	if p.RecheckMax < p.RecheckFirst {
+		return []error{wrong(fmt.Errorf("SICKBAY_RECHECK_MAX=%s: want at least SICKBAY_RECHECK_FIRST, which is %s", p.RecheckMax, p.RecheckFirst))}
+	}
+	return nil
+}
