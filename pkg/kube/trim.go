@@ -1,0 +1,134 @@
+package kube
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// The transforms below keep of each object in an informer's cache what the views
+// read and nothing else: on a large cluster Pods would otherwise fill the memory.
+// Each gives the same result when it is applied again, as informers may do.
+var (
+	_ cache.TransformFunc = TrimPod
+	_ cache.TransformFunc = TrimClaim
+	_ cache.TransformFunc = TrimSlice
+	_ cache.TransformFunc = TrimNode
+)
+
+// identity keeps what names an object and its version, and whether it is going.
+func identity(meta metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:         meta.Namespace,
+		Name:              meta.Name,
+		UID:               meta.UID,
+		ResourceVersion:   meta.ResourceVersion,
+		DeletionTimestamp: meta.DeletionTimestamp,
+	}
+}
+
+// TrimPod keeps a Pod's node, phase, claims and health entries.
+func TrimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{
+		ObjectMeta: identity(pod.ObjectMeta),
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, ResourceClaims: pod.Spec.ResourceClaims},
+		Status: corev1.PodStatus{
+			Phase:                      pod.Status.Phase,
+			ResourceClaimStatuses:      pod.Status.ResourceClaimStatuses,
+			ContainerStatuses:          trimStatuses(pod.Status.ContainerStatuses),
+			InitContainerStatuses:      trimStatuses(pod.Status.InitContainerStatuses),
+			EphemeralContainerStatuses: trimStatuses(pod.Status.EphemeralContainerStatuses),
+		},
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		trimmed.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: extended.ResourceClaimName}
+	}
+	return trimmed, nil
+}
+
+// trimStatuses keeps the containers that have health entries: the others say
+// nothing of any device.
+func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, status := range statuses {
+		if len(status.AllocatedResourcesStatus) == 0 {
+			continue
+		}
+		trimmed := corev1.ContainerStatus{Name: status.Name, AllocatedResourcesStatus: status.AllocatedResourcesStatus}
+		if status.State.Terminated != nil {
+			trimmed.State.Terminated = &corev1.ContainerStateTerminated{}
+		}
+		kept = append(kept, trimmed)
+	}
+	return kept
+}
+
+// TrimClaim keeps a claim's allocation results and consumers.
+func TrimClaim(object any) (any, error) {
+	claim, ok := object.(*resourcev1.ResourceClaim)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &resourcev1.ResourceClaim{
+		ObjectMeta: identity(claim.ObjectMeta),
+		Status:     resourcev1.ResourceClaimStatus{ReservedFor: claim.Status.ReservedFor},
+	}
+	if claim.Status.Allocation != nil {
+		results := slices.Clone(claim.Status.Allocation.Devices.Results)
+		for i, r := range results {
+			results[i] = resourcev1.DeviceRequestAllocationResult{
+				Request: r.Request, Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess,
+			}
+		}
+		trimmed.Status.Allocation = &resourcev1.AllocationResult{
+			Devices: resourcev1.DeviceAllocationResult{Results: results},
+		}
+	}
+	return trimmed, nil
+}
+
+// TrimSlice keeps a slice's pool, node, and of its devices the names, string
+// attributes and counters.
+func TrimSlice(object any) (any, error) {
+	slice, ok := object.(*resourcev1.ResourceSlice)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &resourcev1.ResourceSlice{
+		ObjectMeta: identity(slice.ObjectMeta),
+		Spec:       resourcev1.ResourceSliceSpec{Driver: slice.Spec.Driver, Pool: slice.Spec.Pool, NodeName: slice.Spec.NodeName},
+	}
+	for _, d := range slice.Spec.Devices {
+		kept := resourcev1.Device{Name: d.Name, ConsumesCounters: d.ConsumesCounters}
+		for name, value := range d.Attributes {
+			if value.StringValue == nil {
+				continue
+			}
+			if kept.Attributes == nil {
+				kept.Attributes = map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}
+			}
+			kept.Attributes[name] = value
+		}
+		trimmed.Spec.Devices = append(trimmed.Spec.Devices, kept)
+	}
+	return trimmed, nil
+}
+
+// TrimNode keeps a node's identity and what it offers of each resource.
+func TrimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: identity(node.ObjectMeta),
+		Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable},
+	}, nil
+}
