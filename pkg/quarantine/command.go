@@ -44,6 +44,8 @@ type Look struct {
 	Node   string     `json:"node,omitempty"`
 	// Asked is when the look was first owed.
 	Asked time.Time `json:"asked"`
+	// Hardware is what the case is about, to see where it is listed now.
+	Hardware device.Incarnation `json:"hardware,omitzero"`
 	// Known are the Pods whose reports the case holds.
 	Known []device.PodRef `json:"known,omitempty"`
 }
@@ -75,7 +77,7 @@ func (d *decision) owed() []Command {
 		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})
 	}
 	if c.Open() && !c.LookAt.IsZero() && !c.LookAt.After(d.now) {
-		look := Look{Device: c.Device, Node: c.Node, Asked: d.now}
+		look := Look{Device: c.Device, Node: c.Node, Asked: d.now, Hardware: c.Incarnation}
 		for _, r := range c.Reports {
 			if !r.Ended {
 				look.Known = append(look.Known, r.Pod)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -198,4 +199,16 @@ func orDash(text string) string {
 // inline keeps a driver's text from being taken for Markdown.
 func inline(text string) string {
 	return "`" + strings.ReplaceAll(strings.ReplaceAll(text, "`", "'"), "\n", " ") + "`"
+}
+
+// MissingAttributes lists the search attributes that a namespace lacks or has
+// with another type, given its custom ones.
+func MissingAttributes(custom map[string]enumspb.IndexedValueType) []string {
+	var missing []string
+	for _, key := range []temporal.SearchAttributeKeyKeyword{AttributeNode, AttributeDriver, AttributePhase, AttributeReason, AttributeEpoch} {
+		if custom[key.GetName()] != enumspb.INDEXED_VALUE_TYPE_KEYWORD {
+			missing = append(missing, key.GetName())
+		}
+	}
+	return missing
 }

@@ -1,0 +1,79 @@
+package activities
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// MarkWriter makes and removes marks.
+type MarkWriter interface {
+	Put(context.Context, quarantine.PutMark) (quarantine.MarkReported, error)
+	Lift(context.Context, quarantine.LiftMark) (quarantine.MarkReported, error)
+}
+
+// LiveReader reads everything that bears on a device past every cache.
+type LiveReader interface {
+	Look(context.Context, quarantine.Look) (quarantine.Looked, error)
+}
+
+// Kubernetes holds the activities that read and write cluster objects.
+type Kubernetes struct {
+	Marks  MarkWriter
+	Reader LiveReader
+	// Enforce is false in mode observe. A mark that a workflow still asks for,
+	// because it recorded its mode before the worker's was changed, is not made.
+	Enforce bool
+	Logger  *slog.Logger
+}
+
+// PutMark makes the device's mark say what the command says.
+func (k *Kubernetes) PutMark(ctx context.Context, task devicewf.Task[quarantine.PutMark]) (quarantine.MarkReported, error) {
+	c := task.Command
+	if !k.Enforce {
+		return quarantine.MarkReported{
+			Outcome: quarantine.OutcomeUnavailable, Epoch: c.Epoch, Revision: c.Revision,
+			Detail: "this worker runs in mode observe",
+		}, nil
+	}
+	report, err := k.Marks.Put(ctx, c)
+	k.log(ctx, "mark written", c.Device.String(), c.Epoch, report, err)
+	return report, err
+}
+
+// LiftMark removes the device's mark if it is still this epoch's.
+func (k *Kubernetes) LiftMark(ctx context.Context, task devicewf.Task[quarantine.LiftMark]) (quarantine.MarkReported, error) {
+	c := task.Command
+	if !k.Enforce {
+		return quarantine.MarkReported{
+			Outcome: quarantine.OutcomeRefused, Epoch: c.Epoch,
+			Detail: "this worker runs in mode observe and removes nothing",
+		}, nil
+	}
+	report, err := k.Marks.Lift(ctx, c)
+	k.log(ctx, "mark lifted", c.Device.String(), c.Epoch, report, err)
+	return report, err
+}
+
+func (k *Kubernetes) log(ctx context.Context, what, device string, epoch int64, report quarantine.MarkReported, err error) {
+	attributes := []slog.Attr{
+		slog.String("device", device), slog.Int64("epoch", epoch),
+		slog.String("mark", report.Name), slog.String("outcome", string(report.Outcome)),
+	}
+	level := slog.LevelInfo
+	if err != nil {
+		what, level = "mark call failed", slog.LevelWarn
+		attributes = append(attributes, slog.Any("error", err))
+	} else if report.Detail != "" {
+		level = slog.LevelWarn
+		attributes = append(attributes, slog.String("detail", report.Detail))
+	}
+	k.Logger.LogAttrs(ctx, level, what, attributes...)
+}
+
+// Look answers a case's live look.
+func (k *Kubernetes) Look(ctx context.Context, task devicewf.Task[quarantine.Look]) (quarantine.Looked, error) {
+	return k.Reader.Look(ctx, task.Command)
+}

@@ -1,0 +1,304 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// leaseNamespace is where kubelets renew their Leases.
+const leaseNamespace = "kube-node-lease"
+
+// LiveReader reads everything that bears on one device from the API server, past
+// every cache: what a case believes for the better comes from here.
+type LiveReader struct {
+	client    kubernetes.Interface
+	marks     *MarkWriter
+	catalogue *reason.Catalogue
+	now       func() time.Time
+}
+
+// NewLiveReader returns a reader that judges messages by the catalogue.
+func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *reason.Catalogue) *LiveReader {
+	return &LiveReader{client: client, marks: marks, catalogue: catalogue, now: time.Now}
+}
+
+// Look answers a case's look. It reads, in this order: the device's pool, the
+// claims that have it allocated, the Pods on its node, the node and its Lease,
+// and the mark. The order matters for one thing only: holders come from claims
+// read before the Pods, so that a holder's Pod is never missed.
+func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine.Looked, error) {
+	looked := quarantine.Looked{Asked: look.Asked, Node: look.Node}
+	pool, err := l.pool(ctx, look.Device)
+	if err != nil {
+		return looked, err
+	}
+	if looked.Node == "" {
+		looked.Node = nodeOf(look.Device, pool)
+	}
+	claims, err := l.claims(ctx, look.Device)
+	if err != nil {
+		return looked, err
+	}
+	pods, err := l.pods(ctx, looked.Node, look.Known)
+	if err != nil {
+		return looked, err
+	}
+	l.read(&looked, look, pool, claims, pods)
+	nodeGone, err := l.node(ctx, &looked)
+	if err != nil {
+		return looked, err
+	}
+	looked.Presence = presence(look, pool, nodeGone)
+	mark, err := l.marks.Read(ctx, look.Device)
+	if err != nil {
+		return looked, err
+	}
+	if mark != nil {
+		looked.Mark, looked.MarkIntact = &mark.Found, mark.Intact
+	}
+	return looked, nil
+}
+
+// pool reads the device's pool; nil on the device-plugin path.
+func (l *LiveReader) pool(ctx context.Context, key device.Key) (*device.Pool, error) {
+	if key.Path() != device.PathDRA {
+		return nil, nil
+	}
+	var slicesOfPool []device.Slice
+	err := l.each(ctx, fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, key.Driver).String(),
+		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return l.client.ResourceV1().ResourceSlices().List(ctx, options)
+		},
+		func(object runtime.Object) {
+			if slice := object.(*resourcev1.ResourceSlice); slice.Spec.Pool.Name == key.Pool {
+				slicesOfPool = append(slicesOfPool, SliceView(slice))
+			}
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceSlices of driver %s: %w", key.Driver, err)
+	}
+	pool := device.AssemblePool(device.PoolKey{Driver: key.Driver, Pool: key.Pool}, slicesOfPool)
+	return &pool, nil
+}
+
+// claims reads the claims that have the device, or another device of any kind in
+// a Pod beside it, allocated: all of them, since a claim can't be selected by its
+// allocation.
+func (l *LiveReader) claims(ctx context.Context, key device.Key) (map[string]device.Claim, error) {
+	all := map[string]device.Claim{}
+	if key.Path() != device.PathDRA {
+		return all, nil
+	}
+	err := l.each(ctx, "",
+		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return l.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, options)
+		},
+		func(object runtime.Object) {
+			claim := ClaimView(object.(*resourcev1.ResourceClaim))
+			if len(claim.Results) > 0 {
+				all[claim.Namespace+"/"+claim.Name] = claim
+			}
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list ResourceClaims: %w", err)
+	}
+	return all, nil
+}
+
+// pods reads the Pods on a node. Where the node isn't known, the known Pods are
+// read one by one.
+func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRef) ([]device.Pod, error) {
+	var pods []device.Pod
+	if node != "" {
+		err := l.each(ctx, fields.OneTermEqualSelector("spec.nodeName", node).String(),
+			func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				return l.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+			},
+			func(object runtime.Object) { pods = append(pods, PodView(object.(*corev1.Pod))) })
+		if err != nil {
+			return nil, fmt.Errorf("list the Pods on node %s: %w", node, err)
+		}
+		return pods, nil
+	}
+	for _, ref := range known {
+		pod, err := l.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get Pod %s: %w", ref, err)
+		}
+		pods = append(pods, PodView(pod))
+	}
+	return pods, nil
+}
+
+// each lists in pages, past the watch cache, and calls visit for each object.
+func (l *LiveReader) each(ctx context.Context, selector string, list pager.ListPageFunc, visit func(runtime.Object)) error {
+	p := pager.New(list)
+	return p.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector}, func(object runtime.Object) error {
+		visit(object)
+		return nil
+	})
+}
+
+// read fills in holders, readings and ended Pods.
+func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool *device.Pool, claims map[string]device.Claim, pods []device.Pod) {
+	lookup := func(namespace, name string) (device.Claim, bool) {
+		claim, ok := claims[namespace+"/"+name]
+		return claim, ok
+	}
+	chip := []device.Key{look.Device}
+	if pool != nil {
+		chip = device.Chip(*pool, look.Device)
+	}
+	looked.Holders = holders(look.Device, claims)
+	live := map[string]bool{}
+	for _, pod := range pods {
+		if pod.Terminal {
+			continue
+		}
+		live[pod.Ref.UID] = true
+		observations, _ := device.Observe(pod, lookup)
+		for _, seen := range device.Digest(observations, l.now()) {
+			known := slices.ContainsFunc(look.Known, func(ref device.PodRef) bool { return ref.UID == pod.Ref.UID })
+			switch {
+			case seen.Device == look.Device:
+				looked.Readings = append(looked.Readings, l.reading(look.Device, seen.Report))
+				if look.Device.Path() == device.PathPlugin && !seen.Report.Monitor {
+					looked.Holders = append(looked.Holders, quarantine.Holder{Pod: pod.Ref})
+				}
+			case known && slices.Contains(chip, seen.Device):
+				// A fault of the chip reached this case through a Pod that has
+				// another part of it. What that Pod says now counts too.
+				reading := l.reading(look.Device, seen.Report)
+				reading.Monitor = true
+				looked.Readings = append(looked.Readings, reading)
+			}
+		}
+	}
+	slices.SortFunc(looked.Readings, func(a, b quarantine.Reading) int {
+		return strings.Compare(a.Pod.UID, b.Pod.UID)
+	})
+	for _, ref := range look.Known {
+		if !live[ref.UID] {
+			looked.Ended = append(looked.Ended, ref.UID)
+		}
+	}
+}
+
+func (l *LiveReader) reading(key device.Key, report device.Report) quarantine.Reading {
+	reading := quarantine.Reading{Report: report}
+	if report.Health == device.Unhealthy {
+		reading.Reason = l.catalogue.Match(DriverOf(key), report.Message)
+		reading.Fault = reading.Reason.DeviceFault()
+	}
+	return reading
+}
+
+// node reads whether the node is ready and when its Lease was last renewed.
+func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (gone bool, err error) {
+	if looked.Node == "" {
+		return false, nil
+	}
+	node, err := l.client.CoreV1().Nodes().Get(ctx, looked.Node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get node %s: %w", looked.Node, err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			looked.NodeReady = condition.Status == corev1.ConditionTrue
+		}
+	}
+	lease, err := l.client.CoordinationV1().Leases(leaseNamespace).Get(ctx, looked.Node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get the Lease of node %s: %w", looked.Node, err)
+	}
+	if lease.Spec.RenewTime != nil {
+		looked.NodeLease = lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
+	}
+	return false, nil
+}
+
+// presence answers whether the device is listed; nil where nothing can be said.
+func presence(look quarantine.Look, pool *device.Pool, nodeGone bool) *quarantine.Inventory {
+	key := look.Device
+	if nodeGone {
+		return &quarantine.Inventory{Missing: device.NodeDeleted}
+	}
+	if pool == nil {
+		return nil
+	}
+	moved := ""
+	if to, ok := device.Renamed(*pool, key, look.Hardware); ok {
+		moved = to.String()
+	}
+	if listed, ok := pool.Find(key.Device); ok {
+		return &quarantine.Inventory{Present: true, Node: pool.Node, Now: listed.Incarnation, MovedTo: moved}
+	}
+	switch {
+	case pool.Generation == 0 && len(pool.Devices) == 0 && !pool.Complete:
+		return &quarantine.Inventory{Missing: device.PoolGone}
+	case pool.Complete:
+		return &quarantine.Inventory{Missing: device.MissingFromPool, MovedTo: moved}
+	}
+	return nil
+}
+
+// holders are the Pods for which a claim has the device allocated. reservedFor is
+// authoritative: it covers claims generated for extended resources, and Pods that
+// have not started. Claims with admin access hold nothing.
+func holders(key device.Key, claims map[string]device.Claim) []quarantine.Holder {
+	var found []quarantine.Holder
+	for _, claim := range claims {
+		has := slices.ContainsFunc(claim.Results, func(a device.Allocated) bool {
+			return a.Device == key && !a.AdminAccess
+		})
+		if !has {
+			continue
+		}
+		for _, pod := range claim.ReservedFor {
+			found = append(found, quarantine.Holder{Pod: pod, Claim: claim.Name})
+		}
+	}
+	slices.SortFunc(found, func(a, b quarantine.Holder) int { return strings.Compare(a.Pod.UID+a.Claim, b.Pod.UID+b.Claim) })
+	return found
+}
+
+func nodeOf(key device.Key, pool *device.Pool) string {
+	if key.Path() == device.PathPlugin {
+		return key.Node
+	}
+	return pool.Node
+}
+
+// DriverOf is what the catalogue knows a device's driver by: the DRA driver's
+// name, or the extended resource's.
+func DriverOf(key device.Key) string {
+	if key.Path() == device.PathDRA {
+		return key.Driver
+	}
+	return key.Resource
+}

@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// MarkWriter makes and removes marks. Both are safe to repeat and fenced by the
+// epoch: an attempt of an earlier case that is still running changes nothing.
+type MarkWriter struct {
+	client    dynamic.Interface
+	discovery *Discovery
+}
+
+// NewMarkWriter returns a writer for the cluster behind the clients.
+func NewMarkWriter(client dynamic.Interface, discovery *Discovery) *MarkWriter {
+	return &MarkWriter{client: client, discovery: discovery}
+}
+
+// Put makes the device's mark say what the command says. An error means that
+// trying again at once may help; everything else is an outcome.
+func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.MarkReported, error) {
+	report := quarantine.MarkReported{Epoch: c.Epoch, Revision: c.Revision, Name: MarkName(c.Device)}
+	if c.Device.Path() != device.PathDRA {
+		report.Outcome = quarantine.OutcomeUnavailable
+		report.Detail = "Kubernetes has no API to keep one device-plugin device out; this case is advisory"
+		return report, nil
+	}
+	mark, err := NewMark(c)
+	if err != nil {
+		report.Outcome, report.Detail = quarantine.OutcomeRefused, err.Error()
+		return report, nil
+	}
+	capabilities, err := w.discovery.Capabilities(ctx)
+	if err != nil {
+		return report, err
+	}
+	if !capabilities.CanMark() {
+		report.Outcome = quarantine.OutcomeUnavailable
+		report.Detail = "the API server serves no DeviceTaintRule; turn on the DRADeviceTaintRules gate and resource.k8s.io/v1beta2 (1.36), or upgrade to 1.37"
+		return report, nil
+	}
+	object, err := unstructuredMark(mark, capabilities.TaintRules)
+	if err != nil {
+		return report, err
+	}
+	rules := w.client.Resource(capabilities.TaintRules)
+	_, err = rules.Create(ctx, object, metav1.CreateOptions{FieldManager: ManagedBy})
+	if apierrors.IsAlreadyExists(err) {
+		return w.rewrite(ctx, rules, object, c, report)
+	}
+	return w.outcome(report, err, "create", capabilities.TaintRules)
+}
+
+// rewrite brings a mark that is there already up to date.
+func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterface, want *unstructured.Unstructured, c quarantine.PutMark, report quarantine.MarkReported) (quarantine.MarkReported, error) {
+	gvr := schema.GroupVersionResource{Group: resourceGroup, Version: want.GroupVersionKind().Version, Resource: "devicetaintrules"}
+	there, err := rules.Get(ctx, want.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return report, fmt.Errorf("mark %s vanished while it was read; try again", want.GetName())
+	}
+	if err != nil {
+		return w.outcome(report, err, "get", gvr)
+	}
+	mark, ours := readMark(there)
+	switch {
+	case !ours:
+		report.Outcome = quarantine.OutcomeForeign
+		report.Detail = fmt.Sprintf("DeviceTaintRule %s exists and isn't Sickbay's; remove or rename it", want.GetName())
+		return report, nil
+	case there.GetDeletionTimestamp() != nil:
+		return report, fmt.Errorf("mark %s is being deleted; try again", want.GetName())
+	case mark.Found.Epoch > c.Epoch:
+		report.Outcome, report.Before = quarantine.OutcomeSuperseded, &mark.Found
+		report.Detail = fmt.Sprintf("mark %s belongs to epoch %d", want.GetName(), mark.Found.Epoch)
+		return report, nil
+	}
+	if mark.Found.Epoch > 0 && mark.Found.Epoch < c.Epoch {
+		report.Before = &mark.Found
+	}
+	if mark.Intact && mark.Found.Epoch == c.Epoch && says(there, want) {
+		report.Outcome = quarantine.OutcomeInForce
+		return report, nil
+	}
+	next := there.DeepCopy()
+	next.SetLabels(merged(there.GetLabels(), want.GetLabels()))
+	next.SetAnnotations(merged(there.GetAnnotations(), want.GetAnnotations()))
+	next.Object["spec"] = want.Object["spec"]
+	// The resourceVersion that was read travels along, so a change in between is
+	// a conflict and not overwritten.
+	_, err = rules.Update(ctx, next, metav1.UpdateOptions{FieldManager: ManagedBy})
+	return w.outcome(report, err, "update", gvr)
+}
+
+// Lift removes the device's mark if it is Sickbay's, of this epoch, and still
+// keeps the device out as it was written.
+func (w *MarkWriter) Lift(ctx context.Context, c quarantine.LiftMark) (quarantine.MarkReported, error) {
+	report := quarantine.MarkReported{Epoch: c.Epoch, Name: MarkName(c.Device)}
+	capabilities, err := w.discovery.Capabilities(ctx)
+	if err != nil {
+		return report, err
+	}
+	if c.Device.Path() != device.PathDRA || !capabilities.CanMark() {
+		report.Outcome = quarantine.OutcomeLifted
+		return report, nil
+	}
+	rules := w.client.Resource(capabilities.TaintRules)
+	there, err := rules.Get(ctx, report.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		report.Outcome = quarantine.OutcomeLifted
+		return report, nil
+	}
+	if err != nil {
+		return w.outcome(report, err, "get", capabilities.TaintRules)
+	}
+	mark, ours := readMark(there)
+	switch {
+	case !ours:
+		report.Outcome = quarantine.OutcomeForeign
+		report.Detail = fmt.Sprintf("DeviceTaintRule %s isn't Sickbay's and stays", report.Name)
+		return report, nil
+	case mark.Found.Epoch > c.Epoch:
+		report.Outcome, report.Before = quarantine.OutcomeSuperseded, &mark.Found
+		report.Detail = fmt.Sprintf("mark %s belongs to epoch %d and stays", report.Name, mark.Found.Epoch)
+		return report, nil
+	case mark.Found.Epoch < c.Epoch || !mark.Intact:
+		report.Outcome = quarantine.OutcomeChanged
+		report.Detail = fmt.Sprintf("DeviceTaintRule %s was changed by somebody else and stays; remove it by hand", report.Name)
+		return report, nil
+	}
+	uid, version := there.GetUID(), there.GetResourceVersion()
+	err = rules.Delete(ctx, report.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+	if err == nil || apierrors.IsNotFound(err) {
+		report.Outcome = quarantine.OutcomeLifted
+		return report, nil
+	}
+	return w.outcome(report, err, "delete", capabilities.TaintRules)
+}
+
+// Read returns the device's mark, or nil.
+func (w *MarkWriter) Read(ctx context.Context, key device.Key) (*Mark, error) {
+	capabilities, err := w.discovery.Capabilities(ctx)
+	if err != nil || key.Path() != device.PathDRA || !capabilities.CanMark() {
+		return nil, err
+	}
+	object, err := w.client.Resource(capabilities.TaintRules).Get(ctx, MarkName(key), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get DeviceTaintRule %s: %w", MarkName(key), err)
+	}
+	mark, ours := readMark(object)
+	if !ours {
+		return nil, nil
+	}
+	return &mark, nil
+}
+
+// outcome sorts an API error: what the server will say again however often it
+// is asked is an outcome with a remedy, everything else is worth another try.
+func (w *MarkWriter) outcome(report quarantine.MarkReported, err error, verb string, gvr schema.GroupVersionResource) (quarantine.MarkReported, error) {
+	switch {
+	case err == nil:
+		report.Outcome = quarantine.OutcomeInForce
+		return report, nil
+	case apierrors.IsForbidden(err):
+		report.Outcome = quarantine.OutcomeRefused
+		report.Detail = fmt.Sprintf("the API server forbids to %s DeviceTaintRule %s (%v); grant the worker's ServiceAccount %s on %s.%s, or look at the admission policy that is named",
+			verb, report.Name, err, verb, gvr.Resource, gvr.Group)
+		return report, nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		report.Outcome = quarantine.OutcomeRefused
+		report.Detail = fmt.Sprintf("the API server refuses DeviceTaintRule %s: %v", report.Name, err)
+		return report, nil
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		// The API went away between discovery and the call.
+		w.discovery.Forget()
+	}
+	return report, fmt.Errorf("%s DeviceTaintRule %s: %w", verb, report.Name, err)
+}
+
+// says tells whether what is there carries every label and annotation wanted.
+func says(there, want *unstructured.Unstructured) bool {
+	return maps.Equal(there.GetLabels(), merged(there.GetLabels(), want.GetLabels())) &&
+		maps.Equal(there.GetAnnotations(), merged(there.GetAnnotations(), want.GetAnnotations()))
+}
+
+// merged keeps what others added and sets what is ours.
+func merged(there, want map[string]string) map[string]string {
+	all := maps.Clone(there)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, want)
+	return all
+}

@@ -1,0 +1,154 @@
+// Package workers registers the workflows and activities and runs them. It is
+// the process that decides and acts; the starter is the one that observes.
+package workers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/activities"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// discoveryTTL is how long an answer about what the cluster serves is believed.
+const discoveryTTL = time.Minute
+
+// Options is what a worker needs. All fields are required but StopTimeout.
+type Options struct {
+	Temporal   client.Client
+	Namespace  string
+	TaskQueue  string
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Discovery  discovery.DiscoveryInterface
+	Policy     quarantine.Policy
+	Catalogue  *reason.Catalogue
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// StopTimeout is how long running activities may take to finish once the
+	// worker is told to stop. Zero means 25 s, which fits into a Pod's grace
+	// period of 40 s.
+	StopTimeout time.Duration
+}
+
+// Worker is the worker process.
+type Worker struct {
+	options Options
+	audit   *activities.Audit
+	marks   *kube.MarkWriter
+}
+
+// New checks the options and prepares a worker.
+func New(o Options) (*Worker, error) {
+	if err := o.Policy.Validate(); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if o.StopTimeout == 0 {
+		o.StopTimeout = 25 * time.Second
+	}
+	audit, err := activities.NewAudit(o.Logger, o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return &Worker{
+		options: o,
+		audit:   audit,
+		marks:   kube.NewMarkWriter(o.Dynamic, kube.NewDiscovery(o.Discovery, discoveryTTL)),
+	}, nil
+}
+
+// Run works until the context ends, then finishes what it has begun. Temporal
+// being away at start is waited out.
+func (w *Worker) Run(ctx context.Context) error {
+	o := w.options
+	searchable, err := w.searchAttributes(ctx)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	sdk := worker.New(o.Temporal, o.TaskQueue, worker.Options{
+		WorkerStopTimeout: o.StopTimeout,
+		OnFatalError:      func(err error) { failed <- err },
+	})
+	sdk.RegisterWorkflowWithOptions(
+		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}).Run,
+		workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	w.registerActivities(sdk)
+	if err := sdk.Start(); err != nil {
+		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
+	}
+	o.Logger.Info("worker runs", "taskQueue", o.TaskQueue, "mode", string(o.Policy.Mode), "catalogue", o.Catalogue.Version(), "searchAttributes", searchable)
+	select {
+	case <-ctx.Done():
+		o.Logger.Info("worker stops", "grace", o.StopTimeout.String())
+		sdk.Stop()
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("worker on task queue %s: %w", o.TaskQueue, err)
+	}
+}
+
+func (w *Worker) registerActivities(sdk worker.Worker) {
+	o := w.options
+	k := &activities.Kubernetes{
+		Marks:   w.marks,
+		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue),
+		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
+		Logger:  o.Logger,
+	}
+	sdk.RegisterActivityWithOptions(k.PutMark, activity.RegisterOptions{Name: devicewf.ActivityPutMark})
+	sdk.RegisterActivityWithOptions(k.LiftMark, activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
+	sdk.RegisterActivityWithOptions(k.Look, activity.RegisterOptions{Name: devicewf.ActivityLook})
+	sdk.RegisterActivityWithOptions(w.audit.Announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
+}
+
+// searchAttributes tells whether the namespace has Sickbay's search attributes.
+// Without them cases run all the same and can't be searched by phase or node.
+// While Temporal is away it asks again, until the context ends.
+func (w *Worker) searchAttributes(ctx context.Context) (bool, error) {
+	o := w.options
+	pause := time.Second
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		answer, err := o.Temporal.OperatorService().ListSearchAttributes(attempt, &operatorservice.ListSearchAttributesRequest{Namespace: o.Namespace})
+		cancel()
+		if err == nil {
+			missing := devicewf.MissingAttributes(answer.GetCustomAttributes())
+			if len(missing) > 0 {
+				o.Logger.Warn("the namespace lacks search attributes; cases can't be searched by them",
+					"namespace", o.Namespace, "missing", missing)
+			}
+			return len(missing) == 0, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if !devicewf.Retryable(err) {
+			return false, fmt.Errorf("ask for the search attributes of namespace %s: %w", o.Namespace, err)
+		}
+		o.Logger.Warn("temporal is away; trying again", "pause", pause.String(), "error", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false, ctx.Err()
+		case <-timer.C:
+		}
+		pause = min(2*pause, 15*time.Second)
+	}
+}
