@@ -49,6 +49,7 @@ func (r Report) Says(other Report) bool {
 // nothing of now. The status version is the observation's; Keep corrects it.
 func Digest(observations []Observation, observed time.Time) []DeviceReport {
 	var digest []DeviceReport
+	var messages []string
 	for _, o := range observations {
 		if o.Frozen {
 			continue
@@ -61,6 +62,7 @@ func Digest(observations []Observation, observed time.Time) []DeviceReport {
 		last := len(digest) - 1
 		if last < 0 || digest[last].Device != o.Device {
 			digest = append(digest, DeviceReport{Device: o.Device, Report: report})
+			messages = []string{report.Message}
 			continue
 		}
 		held := &digest[last].Report
@@ -70,8 +72,10 @@ func Digest(observations []Observation, observed time.Time) []DeviceReport {
 		switch {
 		case report.Health.WorseThan(held.Health):
 			*held = report
+			messages = []string{report.Message}
 		case report.Health == held.Health:
-			held.Message = joinMessages([]Entry{{Message: held.Message}, {Message: report.Message}})
+			messages = append(messages, report.Message)
+			held.Message = joinMessages(messages)
 		}
 		held.Monitor = monitor
 	}
@@ -112,12 +116,15 @@ func (e Evidence) Live() bool {
 
 // Fuse takes the reports of all Pods that have or had one device together. Live
 // reports decide, the worst first; where none is left, what the last ones said
-// stands as history, so that a device's fault doesn't die with its Pod.
+// stands as history, so that a device's fault doesn't die with its Pod. Where
+// Pods agree on the health and not on the message, all messages are kept: one of
+// them may be the grave one.
 func Fuse(reports []Report) Evidence {
 	sorted := slices.Clone(reports)
 	slices.SortFunc(sorted, func(a, b Report) int { return strings.Compare(a.Pod.UID, b.Pod.UID) })
 	evidence := Evidence{Reports: sorted}
 	live := slices.ContainsFunc(sorted, func(r Report) bool { return !r.Ended })
+	var messages []string
 	for _, r := range sorted {
 		if live && r.Ended {
 			continue
@@ -125,10 +132,14 @@ func Fuse(reports []Report) Evidence {
 		if !r.Ended && !r.Monitor {
 			evidence.Held = true
 		}
-		if r.Health.WorseThan(evidence.Value) {
-			evidence.Value, evidence.Message = r.Health, r.Message
+		switch {
+		case r.Health.WorseThan(evidence.Value):
+			evidence.Value, messages = r.Health, []string{r.Message}
+		case r.Health == evidence.Value:
+			messages = append(messages, r.Message)
 		}
 	}
+	evidence.Message = joinMessages(messages)
 	return evidence
 }
 
@@ -144,10 +155,10 @@ const (
 	Doubted
 )
 
-// Believe offers a report to the known ones. What makes the fused value worse or
-// leaves it is believed at once. What makes it better is believed only from a
-// live read of the Pod: a watch may be behind, and two producers may overwrite
-// each other for seconds. Readings older than the Pod's known status version are
+// Believe offers a report to the known ones. Worse is believed at once. What makes
+// a Pod's reading or the fused value better is believed only from a live read of
+// the Pod: a watch may be behind, and two producers may overwrite each other for
+// seconds. Readings older than the Pod's known status version are
 // late and change nothing, except that a live read replaces what was known
 // whatever its version (a restored etcd steps back).
 func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
@@ -163,7 +174,8 @@ func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
 	default:
 		next[i] = offered
 	}
-	if !live && Fuse(known).Value.WorseThan(Fuse(next).Value) {
+	better := i >= 0 && known[i].Health.WorseThan(offered.Health) || Fuse(known).Value.WorseThan(Fuse(next).Value)
+	if !live && better {
 		return known, Doubted
 	}
 	return next, Believed

@@ -15,10 +15,13 @@ const (
 	ScopeInstance Scope = "instance"
 )
 
-// sameChip tells whether two devices of one pool share a physical chip: one is
-// the other's parent, they have the same parent, or they draw on a shared counter.
-func sameChip(a, b PoolDevice) bool {
-	if a.Key == b.Key {
+// sameChip tells whether two devices of the pool share a physical chip: they are
+// entries for the same hardware, one is the other's parent, they have the same
+// parent, they draw on a shared counter, or they sit at one PCI address of one
+// node and nothing says that they are different hardware (AMD's partitions
+// publish their chip's address and no parent).
+func (p Pool) sameChip(a, b PoolDevice) bool {
+	if a.Key == b.Key || a.Incarnation.Compare(b.Incarnation) == SameHardware || p.sameSlot(a, b) {
 		return true
 	}
 	if a.Parent != "" && (a.Parent == b.Parent || a.Parent == b.Incarnation.UUID) {
@@ -32,6 +35,11 @@ func sameChip(a, b PoolDevice) bool {
 	})
 }
 
+func (p Pool) sameSlot(a, b PoolDevice) bool {
+	return p.Node != "" && a.Incarnation.Slot != "" && a.Incarnation.Slot == b.Incarnation.Slot &&
+		a.Incarnation.Compare(b.Incarnation) == Unprovable
+}
+
 // Chip returns all devices of the pool on the same physical chip as the named
 // one, itself included, sorted by name. A device that the pool doesn't list is
 // alone on its chip as far as anyone can tell.
@@ -42,7 +50,7 @@ func Chip(pool Pool, name Key) []Key {
 	}
 	var chip []Key
 	for _, d := range pool.Devices {
-		if sameChip(device, d) {
+		if pool.sameChip(device, d) {
 			chip = append(chip, d.Key)
 		}
 	}
@@ -51,7 +59,8 @@ func Chip(pool Pool, name Key) []Key {
 
 // IsPart tells whether a device is one partition of a chip rather than the chip
 // itself: it names a parent, or another device draws at least as much from the
-// counters that they share. A chip draws more than each of its partitions.
+// counters that they share. A chip draws more than each of its partitions. Where
+// there are no counters, devices at one PCI address are taken for parts.
 func IsPart(pool Pool, name Key) bool {
 	device, ok := pool.Find(name.Device)
 	if !ok {
@@ -61,13 +70,18 @@ func IsPart(pool Pool, name Key) bool {
 		return true
 	}
 	return slices.ContainsFunc(pool.Devices, func(other PoolDevice) bool {
-		return other.Key != name && sameChip(device, other) && len(device.Consumes) > 0 &&
-			len(other.Consumes) > 0 && !drawsMore(device, other)
+		switch {
+		case other.Key == name || other.Parent != "":
+			return false
+		case len(device.Consumes) == 0:
+			return pool.sameSlot(device, other)
+		}
+		return pool.sameChip(device, other) && len(other.Consumes) > 0 && !drawsMore(device, other)
 	})
 }
 
 // drawsMore tells whether a draws at least as much as b from every counter that
-// b uses, and more from one.
+// b uses, and more from one, be it one that b doesn't use.
 func drawsMore(a, b PoolDevice) bool {
 	amount := func(d PoolDevice, use CounterUse) int64 {
 		for _, u := range d.Consumes {
@@ -85,7 +99,7 @@ func drawsMore(a, b PoolDevice) bool {
 		}
 		more = more || drawn > use.Amount
 	}
-	return more
+	return more || slices.ContainsFunc(a.Consumes, func(use CounterUse) bool { return use.Amount > amount(b, use) })
 }
 
 // ReplicaOf returns the chip's ID behind a device-plugin ID. NVIDIA's plugin

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -102,14 +103,23 @@ func AssemblePool(key PoolKey, all []Slice) Pool {
 			})
 		}
 	}
-	pool.Complete = count > 0 && count == want
-	slices.SortFunc(pool.Devices, func(a, b PoolDevice) int { return strings.Compare(a.Key.Device, b.Key.Device) })
+	slices.SortFunc(pool.Devices, func(a, b PoolDevice) int {
+		return cmp.Or(strings.Compare(a.Key.Device, b.Key.Device), strings.Compare(a.Incarnation.UUID, b.Incarnation.UUID))
+	})
+	twice := false
+	for i := range pool.Devices[min(1, len(pool.Devices)):] {
+		twice = twice || pool.Devices[i].Key == pool.Devices[i+1].Key
+	}
+	// The scheduler takes a pool that lists a device twice for invalid.
+	pool.Complete = count > 0 && count == want && !twice
 	return pool
 }
 
 // Missing returns the devices that were in the pool before and aren't now. It
 // answers only for a complete pool. Devices whose chip is still there in another
-// partitioning didn't go missing: they were repartitioned (MIG and the like).
+// partitioning or under a new name didn't go missing: they were repartitioned
+// (MIG and the like) or renamed. Missing is about new faults; whether a device
+// that has a case already is still listed is for Find to tell.
 func Missing(before, now Pool) []PoolDevice {
 	if !now.Complete {
 		return nil
@@ -128,15 +138,16 @@ func Missing(before, now Pool) []PoolDevice {
 }
 
 // repartitioned tells whether the chip that a vanished device belonged to is
-// still listed under another device of the pool that wasn't there before, or is
-// itself listed while the vanished one was only a part of it.
+// still listed under another device of the pool that wasn't there before, or was
+// there before beside it: as a chip and its parts, or as two entries for one card
+// of which a driver hides one while the other is in use (whole GPU and VFIO).
 func repartitioned(before, now Pool, gone PoolDevice) bool {
 	for _, d := range now.Devices {
-		if !sameChip(gone, d) {
+		if !now.sameChip(gone, d) {
 			continue
 		}
-		_, known := before.Find(d.Key.Device)
-		if !known || IsPart(before, gone.Key) {
+		was, known := before.Find(d.Key.Device)
+		if !known || IsPart(before, gone.Key) || gone.Incarnation.Compare(was.Incarnation) == SameHardware {
 			return true
 		}
 	}
@@ -144,8 +155,12 @@ func repartitioned(before, now Pool, gone PoolDevice) bool {
 }
 
 // Renamed finds hardware that stands under another name of the pool now: an
-// index that moved at a reboot is no replacement.
+// index that moved at a reboot is no replacement. Hardware that still stands
+// under its old name isn't renamed, whatever other entries there are for it.
 func Renamed(pool Pool, was Key, hardware Incarnation) (Key, bool) {
+	if d, ok := pool.Find(was.Device); ok && hardware.Compare(d.Incarnation) == SameHardware {
+		return Key{}, false
+	}
 	for _, d := range pool.Devices {
 		if d.Key != was && hardware.Compare(d.Incarnation) == SameHardware {
 			return d.Key, true

@@ -41,6 +41,7 @@ var ErrKey = errors.New("not a device")
 
 var (
 	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	resourceName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
 
@@ -68,7 +69,7 @@ func NewPlugin(node, resource, id string) (Key, error) {
 		return Key{}, fmt.Errorf("%w: node %q must be a DNS subdomain", ErrKey, node)
 	}
 	domain, name, ok := strings.Cut(resource, "/")
-	if !ok || !dnsSubdomain.MatchString(domain) || name == "" || strings.Contains(name, "/") {
+	if !ok || !dnsSubdomain.MatchString(domain) || !resourceName.MatchString(name) {
 		return Key{}, fmt.Errorf("%w: resource %q must be an extended resource name like example.com/gpu", ErrKey, resource)
 	}
 	if id == "" {

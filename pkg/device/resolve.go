@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -81,24 +82,40 @@ func Observe(pod Pod, claims ClaimLookup) ([]Observation, []Unmapped) {
 	}
 	slices.SortFunc(seen, compareObservations)
 	slices.SortFunc(unmapped, compareUnmapped)
-	return slices.Compact(seen), unmapped
+	return slices.Compact(seen), slices.CompactFunc(unmapped, func(a, b Unmapped) bool { return compareUnmapped(a, b) == 0 })
 }
 
 func compareObservations(a, b Observation) int {
-	if c := a.Device.Compare(b.Device); c != 0 {
-		return c
+	return cmp.Or(
+		a.Device.Compare(b.Device),
+		strings.Compare(a.Container, b.Container),
+		b.Health.rank()-a.Health.rank(),
+		strings.Compare(a.Message, b.Message),
+		strings.Compare(a.Claim, b.Claim),
+		compareBool(a.AdminAccess, b.AdminAccess),
+		compareBool(a.Frozen, b.Frozen),
+	)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	if c := strings.Compare(a.Container, b.Container); c != 0 {
-		return c
-	}
-	if c := b.Health.rank() - a.Health.rank(); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Message, b.Message)
+	return 1
 }
 
 func compareUnmapped(a, b Unmapped) int {
-	return strings.Compare(a.Container+"\x00"+a.Entry+"\x00"+a.ID, b.Container+"\x00"+b.Entry+"\x00"+b.ID)
+	return cmp.Or(
+		strings.Compare(a.Container, b.Container),
+		strings.Compare(a.Entry, b.Entry),
+		strings.Compare(a.ID, b.ID),
+		b.Health.rank()-a.Health.rank(),
+		strings.Compare(a.Message, b.Message),
+		strings.Compare(string(a.Reason), string(b.Reason)),
+	)
 }
 
 type containerReader struct {
@@ -148,6 +165,7 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 	claimName, request, _ := strings.Cut(name, "/")
 	claim, results, why := r.allocation(claimName, request)
 
+	unnamed := slices.Clone(results)
 	var opaque []Entry
 	for _, entry := range entries {
 		key, err := ParseDRA(entry.ResourceID)
@@ -158,13 +176,13 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 		// The kubelet named the device itself; the claim only tells whether the
 		// Pod holds it, and may be gone by now.
 		admin := slices.ContainsFunc(results, func(a Allocated) bool { return a.Device == key && a.AdminAccess })
-		results = slices.DeleteFunc(results, func(a Allocated) bool { return a.Device == key })
+		unnamed = slices.DeleteFunc(unnamed, func(a Allocated) bool { return a.Device == key })
 		r.accept(entry, key, claim.Name, admin, false)
 	}
 	if len(opaque) == 0 {
 		return
 	}
-	if why != "" || len(results) == 0 {
+	if why != "" || len(unnamed) == 0 {
 		if why == "" {
 			why = RequestUnknown
 		}
@@ -173,7 +191,7 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 		}
 		return
 	}
-	r.readOpaque(opaque, claim, results)
+	r.readOpaque(opaque, claim, unnamed)
 }
 
 // readOpaque settles entries whose IDs name no device (CDI IDs). One result for
@@ -182,7 +200,11 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []Allocated) {
 	alike := !slices.ContainsFunc(entries, func(e Entry) bool { return e.Health != entries[0].Health })
 	if len(entries) == len(results) && alike {
-		common := Entry{Health: entries[0].Health, Message: joinMessages(entries)}
+		messages := make([]string, len(entries))
+		for i, e := range entries {
+			messages[i] = e.Message
+		}
+		common := Entry{Health: entries[0].Health, Message: joinMessages(messages)}
 		for _, result := range results {
 			r.accept(common, result.Device, claim.Name, result.AdminAccess, false)
 		}
@@ -198,17 +220,13 @@ func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []All
 	}
 }
 
-// joinMessages gives all messages of entries that share a health, in one order
-// for every order in which the kubelet may have written them.
-func joinMessages(entries []Entry) string {
-	var messages []string
-	for _, e := range entries {
-		if e.Message != "" {
-			messages = append(messages, e.Message)
-		}
-	}
-	slices.Sort(messages)
-	return strings.Join(slices.Compact(messages), "; ")
+// joinMessages gives all messages that go with one health as one text, the same
+// for every order in which they may come. The separator is the one at which
+// pkg/reason splits.
+func joinMessages(messages []string) string {
+	said := slices.DeleteFunc(slices.Clone(messages), func(m string) bool { return m == "" })
+	slices.Sort(said)
+	return strings.Join(slices.Compact(said), "; ")
 }
 
 // allocation finds the results behind an entry's name: through

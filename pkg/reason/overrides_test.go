@@ -155,7 +155,7 @@ func TestAMalformedSetIsRefusedWithThePlaceAndTheRemedy(t *testing.T) {
 		"severity none":                  {swapped(`major`, `none`), `severity "none": want note, minor, major or fatal`},
 		"no severity":                    {swapped(`"severity":"major",`, ``), `rules[0] "a": severity is missing; give note, minor, major or fatal`},
 		"a bad action":                   {swapped(`quarantine`, `evict`), `rules[0] "a": action "evict": want ignore, blameWorkload, watch, suspect or quarantine`},
-		"a bad closes":                   {swapped(`reset`, `prayer`), `closes "prayer": want gates, reset, repair or operator`},
+		"a bad closes":                   {swapped(`reset`, `prayer`), `closes "prayer": want gates, reset, operator or repair`},
 		"a bad scope":                    {swapped(`chip`, `rack`), `scope "rack": want chip or instance`},
 		"a fault without closes":         {swapped(`"closes":"reset",`, ``), `closes is missing; action quarantine takes a device out`},
 		"a fault without scope":          {swapped(`,"scope":"chip"`, ``), `scope is missing; action quarantine takes a device out`},

@@ -123,7 +123,7 @@ const maxExpression = 1024
 
 var (
 	actions = []Action{ActionIgnore, ActionBlameWorkload, ActionWatch, ActionSuspect, ActionQuarantine}
-	closers = []Closes{ClosesByGates, ClosesByReset, ClosesByRepair, ClosesByOperator}
+	closers = []Closes{ClosesByGates, ClosesByReset, ClosesByOperator, ClosesByRepair}
 	scopes  = []device.Scope{device.ScopeChip, device.ScopeInstance}
 )
 
