@@ -119,7 +119,8 @@ type Match struct {
 	Action   Action       `json:"action"`
 	Closes   Closes       `json:"closes"`
 	Scope    device.Scope `json:"scope"`
-	// Rule names the rule that matched, e.g. "nvidia/xid-79", "site/enable".
+	// Rule names the rule that matched, e.g. "nvidia/xid-79", "site/amd-ecc",
+	// "site/enable(nvidia/xid-13)".
 	Rule string `json:"rule"`
 	// Catalogue is the version of the catalogue, with the site's own version
 	// after a plus sign where there is one: "2026-11+site-4".
