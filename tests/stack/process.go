@@ -52,6 +52,7 @@ type part struct {
 	spec    Process
 	logPath string
 	spawner *spawner
+	crashed chan<- error // told of an end that nobody asked for
 
 	mu       sync.Mutex // guards the fields below
 	cmd      *exec.Cmd
@@ -94,8 +95,18 @@ func (p *part) start(ctx context.Context) error {
 		err := cmd.Wait()
 		p.waitErr = err // before done is closed, which publishes it
 		close(done)
+		if crash := p.crash(); crash != nil {
+			select {
+			case p.crashed <- crash:
+			default: // one is enough
+			}
+		}
 	}()
-	return p.awaitReady(ctx, done, logStart)
+	if err := p.awaitReady(ctx, done, logStart); err != nil {
+		p.expected = true // the caller hears of it here
+		return err
+	}
+	return nil
 }
 
 // awaitReady asks the process until it serves, it ends, or ctx does.

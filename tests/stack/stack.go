@@ -40,6 +40,7 @@ type Stack struct {
 	spawner *spawner
 	binary  Binaries
 	redis   string // path of redis-server
+	crashed chan error
 
 	mu    sync.Mutex // guards the fields below
 	parts map[string]*part
@@ -85,7 +86,7 @@ func Run(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Logf == nil {
 		opts.Logf = func(string, ...any) {}
 	}
-	s := &Stack{opts: opts}
+	s := &Stack{opts: opts, crashed: make(chan error, 1)}
 	if err := s.findPrograms(ctx); err != nil {
 		return nil, err
 	}
@@ -237,6 +238,10 @@ func (s *Stack) stopIfThere(ctx context.Context, name string) error {
 	return p.stop(ctx)
 }
 
+// Crashed receives the first end of a part that nobody asked for, for a caller
+// that runs a stack for long. Start looks for itself.
+func (s *Stack) Crashed() <-chan error { return s.crashed }
+
 // crashes describes the parts that ended although nobody asked them to.
 func (s *Stack) crashes() error {
 	s.mu.Lock()
@@ -261,7 +266,7 @@ func (s *Stack) StartProcess(ctx context.Context, spec Process) error {
 		s.mu.Unlock()
 		return fmt.Errorf("start %s: the stack already has a part of that name; StartPart starts it again", spec.Name)
 	}
-	p := &part{spec: spec, logPath: s.Log(spec.Name), spawner: s.spawner}
+	p := &part{spec: spec, logPath: s.Log(spec.Name), spawner: s.spawner, crashed: s.crashed}
 	s.parts[spec.Name] = p
 	s.order = append(s.order, spec.Name)
 	s.mu.Unlock()

@@ -1,0 +1,162 @@
+// Command stack starts the dev stack by hand: a Kubernetes control plane with
+// simulated nodes, Temporal with its UI, and Redis. It prints what to export
+// and runs until Ctrl-C or SIGTERM, then stops everything and leaves nothing.
+//
+//	go run ./stack/cmd/stack --kubernetes 1.36 --nodes 3 --devices 8
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/sickbay-dev/sickbay/tests/simnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+)
+
+// flags of the command line.
+type flags struct {
+	kubernetes string
+	nodes      int
+	devices    int
+	dir        string
+	attributes string
+	buildOnly  bool
+	all        bool
+}
+
+func main() {
+	var f flags
+	flag.StringVar(&f.kubernetes, "kubernetes", "1.36", "version of the control plane: "+strings.Join(stack.Versions(), " or "))
+	flag.IntVar(&f.nodes, "nodes", 3, "simulated nodes")
+	flag.IntVar(&f.devices, "devices", 8, "devices of each simulated node")
+	flag.StringVar(&f.dir, "dir", "", "keep data and logs in this folder, and go on with what is in it (default: a temporary one)")
+	flag.StringVar(&f.attributes, "search-attributes", "", "custom search attributes of the Temporal namespace, NAME=TYPE,…")
+	flag.BoolVar(&f.buildOnly, "build-only", false, "build what is missing and end")
+	flag.BoolVar(&f.all, "all", false, "with --build-only: every version, and the parts of a real node")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "stack: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	followGoRun()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, f)
+	// Ended while still starting: that is what was asked for.
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintf(os.Stderr, "stack: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, f flags) error {
+	if f.buildOnly {
+		return build(ctx, f)
+	}
+	attributes, err := parseAttributes(f.attributes)
+	if err != nil {
+		return err
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	s, err := stack.Run(ctx, stack.Options{
+		Kubernetes: f.kubernetes, Temporal: true, Redis: true,
+		SearchAttributes: attributes, Dir: f.dir, Logf: say,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		say("stack: stopping")
+		if err := s.Stop(context.Background()); err != nil {
+			say("stack: %v", err)
+		}
+	}()
+	if f.nodes > 0 {
+		cluster, err := simnode.Run(ctx, s.SimulatorConfig(), simnode.Options{})
+		if err != nil {
+			return err
+		}
+		defer cluster.Stop()
+		if err := cluster.Add(ctx, simnode.MakeNodes("node", f.nodes, f.devices)...); err != nil {
+			return err
+		}
+		say("stack: %d simulated nodes with %d devices each of DeviceClass %s", f.nodes, f.devices, simnode.DefaultDriver)
+	}
+	announce(os.Stdout, s)
+	say("stack: running Kubernetes %s; logs in %s/log; Ctrl-C ends it", s.KubernetesVersion(), s.Dir())
+	select {
+	case <-ctx.Done():
+		return nil
+	case crash := <-s.Crashed():
+		return crash
+	}
+}
+
+// announce prints the addresses in a form that a shell can read.
+func announce(out io.Writer, s *stack.Stack) {
+	for _, line := range [][2]string{
+		{"KUBECONFIG", s.Kubeconfig()},
+		{"TEMPORAL_ADDRESS", s.TemporalAddress()},
+		{"TEMPORAL_NAMESPACE", s.TemporalNamespace()},
+		{"TEMPORAL_UI", s.TemporalUI()},
+		{"REDIS_ADDRESS", s.RedisAddress()},
+	} {
+		fmt.Fprintf(out, "export %s=%s\n", line[0], line[1])
+	}
+}
+
+func build(ctx context.Context, f flags) error {
+	versions := []string{f.kubernetes}
+	if f.all {
+		versions = stack.Versions()
+	}
+	parts := []stack.Part{stack.PartTemporal}
+	for _, version := range versions {
+		controlPlane, err := stack.ControlPlaneParts(version)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, controlPlane...)
+		if f.all {
+			node, err := stack.NodeParts(version)
+			if err != nil {
+				return err
+			}
+			parts = append(parts, node...)
+		}
+	}
+	_, err := stack.Build(ctx, os.Stderr, parts...)
+	return err
+}
+
+func parseAttributes(list string) (map[string]string, error) {
+	attributes := map[string]string{}
+	for item := range strings.SplitSeq(list, ",") {
+		if item == "" {
+			continue
+		}
+		name, kind, found := strings.Cut(item, "=")
+		if !found {
+			return nil, fmt.Errorf("--search-attributes: %q is not NAME=TYPE", item)
+		}
+		attributes[name] = kind
+	}
+	return attributes, nil
+}
+
+// followGoRun makes SIGTERM to `go run` end this process too. The go command
+// does not pass the signal on, and the stack would run for ever.
+func followGoRun() {
+	parent, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", os.Getppid()))
+	if err != nil || strings.TrimSpace(string(parent)) != "go" {
+		return
+	}
+	const setParentDeathSignal = 1 // PR_SET_PDEATHSIG, linux/prctl.h
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setParentDeathSignal, uintptr(syscall.SIGTERM), 0)
+}
