@@ -44,13 +44,18 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		panic(fmt.Sprintf("state version %d of %s is newer than this worker's %d; upgrade the worker",
 			state.Version, state.Case.Device, stateVersion))
 	}
+	// A case can't be cancelled: its device would be left marked by nobody. The
+	// request is refused on record, and everything runs on a context of its own.
+	own, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
 	r := &runner{
 		State:   state,
-		ctx:     ctx,
+		ctx:     own,
+		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
 		knobs:   w.knobs,
 		phase:   state.Case.Phase,
-		changed: workflow.NewBufferedChannel(ctx, 1),
+		changed: workflow.NewBufferedChannel(own, 1),
 	}
 	r.signals = r.subscribe()
 	if err := r.handle(); err != nil {
@@ -62,7 +67,9 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 // runner is one run of the workflow. State is what it would hand to the next one.
 type runner struct {
 	State
-	ctx   workflow.Context
+	ctx workflow.Context
+	// asked is the context that a cancellation request reaches; nil once one came.
+	asked workflow.Context
 	log   log.Logger
 	knobs Knobs
 	// phase is the phase in which the run, or its present stage, began.
@@ -132,6 +139,12 @@ func (r *runner) wait() {
 		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
 	}
 	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
+	if r.asked != nil {
+		selector.AddReceive(r.asked.Done(), func(workflow.ReceiveChannel, bool) {
+			r.asked = nil
+			r.apply(quarantine.Message{Verb: "cancel", Malformed: "a case ends by its gates and not by a cancellation"})
+		})
+	}
 	r.tasks.await(selector, r)
 	r.timer.await(selector, r)
 	selector.Select(r.ctx)

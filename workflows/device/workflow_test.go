@@ -1,0 +1,279 @@
+package device_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// A fault that a Pod's status shows leads to one mark, and to a case that says
+// whose turn it is. Part of Q1.
+func TestAFaultIsMarkedOnce(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 79: GPU has fallen off the bus", "41")
+	r.world.set(bad)
+	r.at(0, func() { r.observe(bad) })
+	r.at(time.Second, func() { r.observe(bad); r.observe(bad) })
+	r.at(time.Minute, func() {
+		c := r.state()
+		if c.Mark.State != quarantine.MarkInForce || c.Waiting != quarantine.WaitingForHolder {
+			t.Errorf("after a minute: mark %s, %s; want it in force and the holder waited for", c.Mark.State, c.Waiting)
+		}
+		if puts, _ := r.world.count(); puts != 1 {
+			t.Errorf("%d marks written, want 1", puts)
+		}
+	})
+	r.stop(2 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// A mark is written while a look is still waiting for its answer's retry, and a
+// write that fails is tried again until it succeeds.
+func TestAMarkIsTriedUntilItIsThere(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 48", "41")
+	r.world.set(bad)
+	r.world.fail = 3
+	r.at(0, func() { r.observe(bad) })
+	r.at(time.Minute, func() {
+		if c := r.state(); c.Mark.State != quarantine.MarkInForce {
+			t.Errorf("mark %s (%s), want it in force", c.Mark.State, c.Mark.Detail)
+		}
+		if puts, _ := r.world.count(); puts != 4 {
+			t.Errorf("%d writes, want three that fail and one that succeeds", puts)
+		}
+	})
+	r.stop(2 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// A refused mark is shown with the API server's words and tried again for ever.
+func TestARefusedMarkIsShownAndTriedAgain(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 48", "41")
+	r.world.set(bad)
+	r.world.refuse = "the API server forbids to create DeviceTaintRule"
+	r.at(0, func() { r.observe(bad) })
+	r.at(30*time.Second, func() {
+		c := r.state()
+		if c.Waiting != quarantine.WaitingForMark || !strings.Contains(c.Mark.Detail, "forbids") {
+			t.Errorf("%s, %q; want it to wait for the mark and say why", c.Waiting, c.Mark.Detail)
+		}
+		if details := devicewf.Details(c); !strings.Contains(details, "forbids") {
+			t.Errorf("the UI doesn't show the refusal:\n%s", details)
+		}
+		r.world.mu.Lock()
+		r.world.refuse = ""
+		r.world.mu.Unlock()
+	})
+	r.at(3*time.Minute, func() {
+		if c := r.state(); c.Mark.State != quarantine.MarkInForce {
+			t.Errorf("mark %s, want it in force once the right was granted", c.Mark.State)
+		}
+	})
+	r.stop(4 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// A suspect's case ends by itself once live looks find the device healthy, and
+// nothing was marked. Liveness of the Unknown path.
+func TestAnUnknownThatPassesLeavesNothingBehind(t *testing.T) {
+	r := newRun(t)
+	unknown := report("train-0", device.Unknown, "", "41")
+	r.world.set(unknown)
+	r.at(0, func() { r.observe(unknown) })
+	r.at(time.Minute, func() {
+		if c := r.state(); c.Phase != quarantine.PhaseSuspect {
+			t.Errorf("phase %s, want Suspect", c.Phase)
+		}
+		healthy := report("train-0", device.Healthy, "", "57")
+		r.world.set(healthy)
+		r.observe(healthy)
+	})
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+	if !r.IsWorkflowCompleted() || r.GetWorkflowError() != nil {
+		t.Fatalf("completed %v, error %v; want the case to end", r.IsWorkflowCompleted(), r.GetWorkflowError())
+	}
+	c := r.state()
+	if c.End != quarantine.EndHealthBack {
+		t.Errorf("ended as %q, want HealthBack", c.End)
+	}
+	if puts, _ := r.world.count(); puts != 0 {
+		t.Errorf("%d marks written for an Unknown, want none", puts)
+	}
+	if len(r.world.notices) == 0 || r.world.notices[len(r.world.notices)-1].Kind != quarantine.NoticeClosed {
+		t.Errorf("the end was not announced: %+v", r.world.notices)
+	}
+}
+
+// Operators' messages come by signal and by update. What can't be read or is
+// refused is on record with its reason, and never dropped.
+func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 79", "41")
+	r.at(0, func() { r.observe(bad) })
+	r.at(10*time.Second, func() {
+		r.SignalWorkflow("release", "not an object")
+		r.SignalWorkflow("release", map[string]string{"actor": "ops@example.com"})
+		r.SignalWorkflow("retire", map[string]string{"actor": "ops@example.com", "reason": "third time"})
+	})
+	r.at(20*time.Second, func() {
+		r.UpdateWorkflow("release", "u1", &updates{t: t, wantRefusal: "send repaired once it is"},
+			devicewf.OperatorPayload{Actor: "ops@example.com", Reason: "looks fine"})
+		r.UpdateWorkflow("repaired", "u2", &updates{t: t},
+			devicewf.OperatorPayload{Actor: "ops@example.com", Reason: "riser replaced"})
+	})
+	r.at(time.Minute, func() {
+		c := r.state()
+		if c.Phase != quarantine.PhaseQuarantined {
+			t.Errorf("phase %s, want Quarantined after retire and repaired", c.Phase)
+		}
+		refused := r.world.noticed(quarantine.NoticeRefused)
+		if refused != 2 {
+			t.Errorf("%d refusals on record, want the unreadable and the reasonless signal", refused)
+		}
+	})
+	r.stop(2 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// Cancelling a case's workflow in the UI doesn't end it: the refusal is on
+// record, and the case goes on.
+func TestACaseCannotBeCancelled(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 79", "41")
+	r.world.set(bad)
+	r.at(0, func() { r.observe(bad) })
+	r.at(10*time.Second, r.CancelWorkflow)
+	r.at(90*time.Minute, func() {
+		c := r.state()
+		if c.Phase != quarantine.PhaseQuarantined || c.Mark.State != quarantine.MarkInForce {
+			t.Errorf("%s, mark %s; want the case to go on", c.Phase, c.Mark.State)
+		}
+		if r.world.noticed(quarantine.NoticeRefused) != 1 {
+			t.Errorf("%d refusals on record, want the cancellation's", r.world.noticed(quarantine.NoticeRefused))
+		}
+		if r.world.noticed(quarantine.NoticeExtended) == 0 {
+			t.Error("the lease was not extended after the cancellation: timers stand still")
+		}
+	})
+	r.stop(2 * time.Hour)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// A signal that names another device changes nothing here.
+func TestASignalForAnotherDeviceIsRefused(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 79", "41")
+	other, _ := device.NewDRA("gpu.example.com", "anvil-07", "gpu-4")
+	r.at(0, func() {
+		r.observe(report("train-0", device.Unknown, "", "40"))
+		r.SignalWorkflow(devicewf.SignalObserved, devicewf.Signal[quarantine.Observed]{
+			Device: other, Event: quarantine.Observed{Readings: []quarantine.Reading{classified(bad)}},
+		})
+	})
+	r.at(10*time.Second, func() {
+		if c := r.state(); c.Phase != quarantine.PhaseSuspect {
+			t.Errorf("phase %s, want Suspect: the fault was another device's", c.Phase)
+		}
+	})
+	r.stop(time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// Every message that was acknowledged is in the state that the next run gets.
+// That none is lost in the very moment of the decision to continue can only be
+// seen on a real server: tests/e2e.
+func TestMessagesAreCarriedIntoTheNextRun(t *testing.T) {
+	r := newRun(t)
+	unknown := report("train-0", device.Unknown, "", "41")
+	r.world.set(unknown)
+	start := r.Now()
+	r.at(0, func() { r.observe(unknown) })
+	r.at(5*time.Second, func() {
+		r.observe(unknown)
+		// s1 and s2 of the case, one behind the other.
+		r.observe(report("train-0", device.Healthy, "", "42"))
+		r.observe(report("train-0", device.Unhealthy, "XID 79", "43"))
+		r.SignalWorkflow("extend", map[string]string{"actor": "ops@example.com", "reason": "parts ordered", "for": "4h"})
+		r.world.set(report("train-0", device.Unhealthy, "XID 79", "43"))
+	})
+	r.at(6*time.Second, func() { r.SetContinueAsNewSuggested(true); r.observe(unknown) })
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+	next := continued(t, r)
+	c := next.Case
+	if c.Phase != quarantine.PhaseQuarantined || c.Severity.String() != "fatal" {
+		t.Errorf("next run starts as %s (%s), want Quarantined, fatal: s2 was acknowledged", c.Phase, c.Severity)
+	}
+	if want := start.Add(5*time.Second + 4*time.Hour); !c.LeaseUntil.Equal(want) {
+		t.Errorf("lease until %s, want %s: the extension was acknowledged", c.LeaseUntil, want)
+	}
+	if next.Runs != 1 {
+		t.Errorf("run %d, want 1", next.Runs)
+	}
+}
+
+// A run that continues keeps the moments of its deadlines and looks at the level
+// first, so that an edge lost anywhere heals. Case 49: no timer starts over.
+func TestTheNextRunLooksFirstAndKeepsItsDeadlines(t *testing.T) {
+	first := newRun(t)
+	unknown := report("train-0", device.Unknown, "", "41")
+	first.world.set(unknown)
+	first.at(0, func() { first.observe(unknown) })
+	first.at(2*time.Minute, func() { first.SetContinueAsNewSuggested(true); first.observe(unknown) })
+	first.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(first.key))
+	state := continued(t, first)
+	deadline := state.Case.GraceUntil
+
+	second := newRun(t)
+	second.SetStartTime(first.Now())
+	second.world.set(report("train-0", device.Unhealthy, "XID 79", "43"))
+	second.at(5*time.Second, func() {
+		c := second.state()
+		if c.Phase != quarantine.PhaseQuarantined {
+			t.Errorf("phase %s, want Quarantined: the live level is a fault that no signal told of", c.Phase)
+		}
+		if _, looks := second.world.count(); looks == 0 {
+			t.Error("the run did not look")
+		}
+	})
+	second.stop(time.Minute)
+	second.ExecuteWorkflow(devicewf.WorkflowType, state)
+
+	third := newRun(t)
+	third.SetStartTime(first.Now())
+	third.world.set(unknown)
+	third.at(deadline.Sub(first.Now())-time.Second, func() {
+		if c := third.state(); !c.GraceUntil.Equal(deadline) {
+			t.Errorf("grace until %s, want %s as before", c.GraceUntil, deadline)
+		}
+	})
+	third.at(deadline.Sub(first.Now())+time.Second, func() {
+		if c := third.state(); c.Waiting != quarantine.WaitingForRestriction {
+			t.Errorf("waits for %q after the window, want %s", c.Waiting, quarantine.WaitingForRestriction)
+		}
+	})
+	third.stop(time.Hour)
+	third.ExecuteWorkflow(devicewf.WorkflowType, state)
+}
+
+// continued returns the state that a run handed on.
+func continued(t *testing.T, r *run) devicewf.State {
+	t.Helper()
+	var continued *workflow.ContinueAsNewError
+	if err := r.GetWorkflowError(); !errors.As(err, &continued) {
+		t.Fatalf("run ended with %v, want it to continue as new", err)
+	}
+	var state devicewf.State
+	if err := decode(continued.Input, &state); err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
