@@ -171,7 +171,7 @@ func TestAVariableThatMeansNothingIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ variable, want string }{
 		"a letter missing":                          {"SICKBAY_LOG_LEVL", "SICKBAY_LOG_LEVL: there is no such variable; did you mean SICKBAY_LOG_LEVEL?"},
 		"nothing near":                              {"SICKBAY_XYZZY_QUX", "SICKBAY_XYZZY_QUX: there is no such variable; unset it (docs/configuration.md lists all)"},
-		"one that only another command reads":       {"SICKBAY_RESYNC", ""},
+		"one that only another command reads":       {"SICKBAY_MARK_CHECK", ""},
 		"a Service called sickbay":                  {"SICKBAY_SERVICE_HOST", ""},
 		"a Service called sickbay, its port":        {"SICKBAY_PORT", ""},
 		"a Service called sickbay-starter":          {"SICKBAY_STARTER_PORT_8080_TCP_ADDR", ""},
@@ -182,7 +182,7 @@ func TestAVariableThatMeansNothingIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			value := "1"
-			if tc.variable == "SICKBAY_RESYNC" {
+			if tc.variable == "SICKBAY_MARK_CHECK" {
 				value = "1m"
 			}
 			t.Setenv(tc.variable, value)

@@ -10,11 +10,14 @@ import (
 // Starter is the configuration of `sickbay starter`.
 type Starter struct {
 	Service
-	Settle         time.Duration   `split_words:"true" default:"5s" min:"0s" max:"10m" desc:"How long the starter only watches after it started or listed anew, before it compares and signals."`
-	Resync         time.Duration   `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"How often it compares everything that it knows, so that nothing that was missed stays missed."`
-	QueueWorkers   int             `split_words:"true" default:"8" min:"1" max:"256" desc:"Signals to Temporal under way at once."`
+	SettleQuiet    time.Duration   `split_words:"true" default:"500ms" min:"1ms" max:"1m" desc:"How long nothing may change after the starter began or listed anew, before it compares what it knows and signals."`
+	SettleLimit    time.Duration   `split_words:"true" default:"5s" min:"1ms" max:"10m" desc:"How long it waits for that quiet at most."`
+	MarkCheck      time.Duration   `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"How often every mark is checked for its case; one without gets its case back."`
+	Drain          time.Duration   `split_words:"true" default:"10s" min:"1s" max:"10m" desc:"How long what is queued may take to be sent after SIGTERM. The Pod's grace period has to be longer."`
+	SignalWorkers  int             `split_words:"true" default:"8" min:"1" max:"256" desc:"Signals to Temporal under way at once."`
 	LeaderElection LeaderElection  `split_words:"true"`
-	UnknownPolicy  UnknownPolicies `split_words:"true" desc:"What an Unknown means, by driver. auto: a fault only where the driver reported a health before; ignore: never; fault: always. Drivers not named are auto."`
+	UnknownPolicy  UnknownPolicies `split_words:"true" desc:"What Unknown means where a driver never reported any health on a node, by DRA driver or extended resource. auto: no case, counted as unmonitored; ignore: never a case; fault: a case. Those not named are auto."`
+	HidesAllocated DriverList      `split_words:"true" desc:"DRA drivers that take devices out of their slices while they are allocated. A device that is allocated and not listed is then in use and not missing."`
 }
 
 func (s *Starter) check() []error {
@@ -25,6 +28,27 @@ func (s *Starter) check() []error {
 type LeaderElection struct {
 	Namespace string `split_words:"true" form:"name" desc:"Namespace of the Lease by which one of several starters is the active one. Empty: the Pod's own, else the kubeconfig's."`
 	Name      string `split_words:"true" default:"sickbay-starter" form:"name" desc:"Name of that Lease."`
+}
+
+// DriverList holds the names of drivers.
+type DriverList []string
+
+func (DriverList) allowed() string { return "a list like nic.example.com,dpu.example.com" }
+
+// Decode reads the list. envconfig calls it.
+func (l *DriverList) Decode(text string) error {
+	var drivers DriverList
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		if strings.ContainsAny(entry, " =") {
+			return fmt.Errorf("%q isn't a driver's name", entry)
+		}
+		drivers = append(drivers, entry)
+	}
+	*l = drivers
+	return nil
 }
 
 // UnknownPolicies maps a driver (or, on the device-plugin path, a resource name)
