@@ -1,0 +1,225 @@
+package listing
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	workflow "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// Join puts what was read together. It is deterministic: the order in which
+// anything was read doesn't show.
+func Join(cluster Cluster, cases []Case, now time.Time) Listing {
+	j := joiner{devices: map[device.Key]*Device{}, byWorkflow: map[string]device.Key{}}
+	j.pools(cluster.Slices)
+	j.claims(cluster.Claims)
+	unmapped := j.pods(cluster.Pods, cluster.Claims, now)
+	j.marks(cluster.Marks)
+	lost := j.cases(cases)
+
+	listing := Listing{
+		At: now, Devices: make([]Device, 0, len(j.devices)), Unmapped: unmapped,
+		Problems: slices.Concat(cluster.Problems, lost), Notes: cluster.Notes,
+	}
+	for _, d := range j.devices {
+		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })
+		d.Holders = slices.CompactFunc(d.Holders, func(a, b Holder) bool { return a.UID == b.UID })
+		listing.Devices = append(listing.Devices, *d)
+	}
+	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	return listing
+}
+
+// Narrow leaves of a listing what the filter lets through, and names those of the
+// filter's devices that aren't in the listing.
+func (l Listing) Narrow(f Filter) (Listing, []string) {
+	missing := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
+		return slices.ContainsFunc(l.Devices, func(d Device) bool { return d.Name == name })
+	})
+	l.Devices = slices.DeleteFunc(slices.Clone(l.Devices), func(d Device) bool {
+		return len(f.Names) > 0 && !slices.Contains(f.Names, d.Name) ||
+			f.Node != "" && d.Node != f.Node ||
+			f.Driver != "" && kube.DriverOf(d.Key) != f.Driver ||
+			f.Faulty && !d.Faulty()
+	})
+	l.Unmapped = slices.DeleteFunc(slices.Clone(l.Unmapped), func(u device.Unmapped) bool {
+		return len(f.Names) > 0 && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return slices.Contains(f.Names, k.String()) }) ||
+			f.Node != "" && u.Node != f.Node ||
+			f.Driver != "" && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return kube.DriverOf(k) == f.Driver })
+	})
+	return l, missing
+}
+
+type joiner struct {
+	devices    map[device.Key]*Device
+	byWorkflow map[string]device.Key
+}
+
+func (j *joiner) device(key device.Key) *Device {
+	d, ok := j.devices[key]
+	if !ok {
+		d = &Device{Name: key.String(), Path: key.Path(), Key: key, Node: key.Node}
+		j.devices[key] = d
+		j.byWorkflow[workflow.ID(key)] = key
+	}
+	return d
+}
+
+func (j *joiner) pools(all []device.Slice) {
+	byPool := map[device.PoolKey][]device.Slice{}
+	for _, s := range all {
+		key := device.PoolKey{Driver: s.Driver, Pool: s.Pool}
+		byPool[key] = append(byPool[key], s)
+	}
+	for key, ofPool := range byPool {
+		pool := device.AssemblePool(key, ofPool)
+		for _, listed := range pool.Devices {
+			d := j.device(listed.Key)
+			d.Listed, d.Node = true, pool.Node
+		}
+	}
+}
+
+// claims finds the holders on the DRA path: reservedFor says who may use the
+// device, whether or not a Pod runs by now.
+func (j *joiner) claims(all []device.Claim) {
+	for _, claim := range all {
+		for _, result := range claim.Results {
+			if result.AdminAccess {
+				continue
+			}
+			d := j.device(result.Device)
+			for _, pod := range claim.ReservedFor {
+				d.Holders = append(d.Holders, Holder{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Claim: claim.Name})
+			}
+		}
+	}
+}
+
+func (j *joiner) pods(pods []device.Pod, claims []device.Claim, now time.Time) []device.Unmapped {
+	byName := map[[2]string]device.Claim{}
+	for _, claim := range claims {
+		byName[[2]string{claim.Namespace, claim.Name}] = claim
+	}
+	lookup := func(namespace, name string) (device.Claim, bool) {
+		claim, ok := byName[[2]string{namespace, name}]
+		return claim, ok
+	}
+	reports := map[device.Key][]device.Report{}
+	unmapped := []device.Unmapped{}
+	for _, pod := range pods {
+		observations, unknown := device.Observe(pod, lookup)
+		for _, u := range unknown {
+			if u.Health.WorseThan(device.Healthy) {
+				unmapped = append(unmapped, u)
+			}
+		}
+		for _, seen := range device.Digest(observations, now) {
+			reports[seen.Device] = append(reports[seen.Device], seen.Report)
+			d := j.device(seen.Device)
+			d.Listed, d.Node = true, pod.Node
+			if seen.Device.Path() == device.PathPlugin && !seen.Report.Monitor {
+				d.Holders = append(d.Holders, Holder{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name, UID: pod.Ref.UID})
+			}
+		}
+	}
+	for key, ofDevice := range reports {
+		evidence := device.Fuse(ofDevice)
+		d := j.device(key)
+		d.Health, d.Message = evidence.Value, evidence.Message
+	}
+	slices.SortFunc(unmapped, func(a, b device.Unmapped) int {
+		return strings.Compare(a.Pod.String()+"\x00"+a.Container+"\x00"+a.Entry+"\x00"+a.ID, b.Pod.String()+"\x00"+b.Container+"\x00"+b.Entry+"\x00"+b.ID)
+	})
+	return unmapped
+}
+
+// marks shows what each mark says of its case. A case that answers overrides it.
+func (j *joiner) marks(all []kube.Mark) {
+	for _, mark := range all {
+		d := j.device(mark.Device)
+		if d.Node == "" {
+			d.Node = mark.Node
+		}
+		state := string(quarantine.MarkInForce)
+		if !mark.Intact {
+			state = markChanged
+		}
+		d.Mark = &Mark{State: state, Name: mark.Found.Name, Epoch: mark.Found.Epoch}
+		d.Phase, d.Source = quarantine.PhaseQuarantined, SourceMark
+		d.Reason, d.Epoch, d.Attempt = string(mark.Found.Reason), mark.Found.Epoch, mark.Found.Attempt
+		if mark.Found.Severity != 0 {
+			d.Severity = mark.Found.Severity.String()
+		}
+		if mark.Found.Since > 0 {
+			d.Since = moment(time.UnixMilli(mark.Found.Since))
+		}
+	}
+}
+
+// cases lays what Temporal knows over it. It returns what has to be said about
+// cases that no device was found for.
+func (j *joiner) cases(all []Case) []string {
+	var lost []string
+	for _, c := range all {
+		if c.State != nil {
+			j.answered(c)
+			continue
+		}
+		key, ok := j.byWorkflow[c.Workflow]
+		if !ok {
+			lost = append(lost, "workflow "+c.Workflow+" has an open case of a device that the cluster doesn't list, and no worker answers for it")
+			continue
+		}
+		d := j.devices[key]
+		d.Phase, d.Reason, d.Epoch = c.Phase, c.Reason, c.Epoch
+		d.Workflow, d.Source = c.Workflow, SourceAttributes
+		if d.Node == "" {
+			d.Node = c.Node
+		}
+		if c.Epoch > 0 {
+			d.Since = moment(time.UnixMilli(c.Epoch))
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+// answered takes over what a workflow said of its case.
+func (j *joiner) answered(c Case) {
+	known := c.State.Case
+	if !known.Open() {
+		return
+	}
+	d := j.device(known.Device)
+	if d.Node == "" {
+		d.Node = known.Node
+	}
+	d.Phase, d.Waiting, d.Reason = known.Phase, known.Waiting, string(known.Reason.Code)
+	d.Severity, d.Epoch, d.Attempt = known.Severity.String(), known.Epoch, known.Attempt
+	d.Since, d.Workflow, d.Source = moment(known.Since), c.Workflow, SourceCase
+	if d.Message == "" {
+		d.Message = known.Message
+	}
+	if known.Mark.State == quarantine.MarkNone {
+		return
+	}
+	found := d.Mark
+	d.Mark = &Mark{State: string(known.Mark.State), Name: known.Mark.Name, Epoch: known.Epoch, Detail: known.Mark.Detail}
+	if found != nil {
+		// What is in the cluster is newer than what the case knows of it.
+		d.Mark.Name, d.Mark.Epoch = found.Name, found.Epoch
+		if found.State == markChanged {
+			d.Mark.State = markChanged
+		}
+	}
+}
+
+func moment(t time.Time) *time.Time {
+	utc := t.UTC()
+	return &utc
+}

@@ -1,0 +1,163 @@
+package listing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+)
+
+// Watch follows a cluster. What Read asks for once, it keeps current.
+type Watch struct {
+	slices, claims, pods cache.SharedIndexInformer
+	// marks is nil where the cluster serves no DeviceTaintRules.
+	marks   cache.SharedIndexInformer
+	changed chan struct{}
+	runs    sync.WaitGroup
+
+	mu      sync.Mutex
+	trouble map[string]error // what can't be watched, by what it is
+}
+
+// NewWatch starts to follow a cluster until ctx is done, and returns once
+// everything has been read. It fails if that takes until ctx is done.
+func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
+	found, err := kube.Discover(ctx, clients.Discovery)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactory(clients.Kubernetes, 0)
+	w := &Watch{
+		slices:  factory.Resource().V1().ResourceSlices().Informer(),
+		claims:  factory.Resource().V1().ResourceClaims().Informer(),
+		pods:    factory.Core().V1().Pods().Informer(),
+		changed: make(chan struct{}, 1),
+		trouble: map[string]error{},
+	}
+	if found.CanMark() {
+		w.marks = dynamicinformer.NewDynamicSharedInformerFactory(clients.Dynamic, 0).ForResource(found.TaintRules).Informer()
+	}
+	var synced []cache.InformerSynced
+	for _, source := range []struct {
+		what     string
+		informer cache.SharedIndexInformer
+		trim     cache.TransformFunc
+	}{
+		{"ResourceSlices", w.slices, kube.TrimSlice},
+		{"ResourceClaims", w.claims, kube.TrimClaim},
+		{"Pods", w.pods, kube.TrimPod},
+		{"DeviceTaintRules", w.marks, nil},
+	} {
+		if source.informer == nil {
+			continue
+		}
+		if err := w.follow(ctx, source.what, source.informer, source.trim); err != nil {
+			return nil, err
+		}
+		synced = append(synced, source.informer.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil, fmt.Errorf("read the cluster: %w", w.missing(ctx))
+	}
+	return w, nil
+}
+
+func (w *Watch) follow(ctx context.Context, what string, informer cache.SharedIndexInformer, trim cache.TransformFunc) error {
+	if err := informer.SetTransform(trim); err != nil {
+		return fmt.Errorf("watch %s: %w", what, err)
+	}
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		w.mu.Lock()
+		w.trouble[what] = err
+		w.mu.Unlock()
+		w.notify()
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", what, err)
+	}
+	seen := func() {
+		w.mu.Lock()
+		delete(w.trouble, what)
+		w.mu.Unlock()
+		w.notify()
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { seen() },
+		UpdateFunc: func(any, any) { seen() },
+		DeleteFunc: func(any) { seen() },
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", what, err)
+	}
+	w.runs.Go(func() { informer.RunWithContext(ctx) })
+	return nil
+}
+
+func (w *Watch) notify() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Wait returns once nothing is followed any more: after the context of NewWatch
+// is done.
+func (w *Watch) Wait() { w.runs.Wait() }
+
+// Changed tells that there may be something new.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
+
+// Cluster is what is known now.
+func (w *Watch) Cluster() Cluster {
+	cluster := Cluster{
+		Slices: views(w.slices, func(s *resourcev1.ResourceSlice) (device.Slice, bool) { return kube.SliceView(s), true }),
+		Claims: views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true }),
+		Pods:   views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),
+	}
+	if w.marks == nil {
+		cluster.Notes = append(cluster.Notes, noMarks)
+	} else {
+		cluster.Marks = views(w.marks, func(u *unstructured.Unstructured) (kube.Mark, bool) { return kube.ReadMarkWithNode(u) })
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for what, err := range w.trouble {
+		cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s can't be watched, so what is shown of them may be old: %v", what, err))
+	}
+	slices.Sort(cluster.Problems)
+	return cluster
+}
+
+// missing says why the first read didn't end.
+func (w *Watch) missing(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for what, err := range w.trouble {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return context.Cause(ctx)
+}
+
+func views[Object, View any](informer cache.SharedIndexInformer, view func(Object) (View, bool)) []View {
+	var all []View
+	for _, object := range informer.GetStore().List() {
+		typed, ok := object.(Object)
+		if !ok {
+			continue
+		}
+		if v, ok := view(typed); ok {
+			all = append(all, v)
+		}
+	}
+	return all
+}

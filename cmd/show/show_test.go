@@ -1,0 +1,185 @@
+package show
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+var now = time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
+
+func sample() listing.Listing {
+	since := now.Add(-90 * time.Second)
+	return listing.Listing{
+		At: now,
+		Devices: []listing.Device{
+			{
+				Name: "gpu.example.com/node-1/gpu-0", Node: "node-1", Listed: true,
+				Health: device.Unhealthy, Message: "Xid 79\n\x1b[2Jgone",
+				Phase: quarantine.PhaseQuarantined, Waiting: quarantine.WaitingForHolder, Reason: "XidFallenOffTheBus",
+				Severity: "fatal", Epoch: since.UnixMilli(), Since: &since, Source: listing.SourceCase, Workflow: "device/gpu.example.com/node-1/gpu-0",
+				Mark: &listing.Mark{State: "InForce", Name: "sickbay-node-1-gpu-0"},
+				Holders: []listing.Holder{
+					{Namespace: "a", Name: "one"}, {Namespace: "a", Name: "two"}, {Namespace: "b", Name: "three"},
+				},
+			},
+			{Name: "gpu.example.com/node-1/gpu-1", Node: "node-1", Listed: true},
+			{Name: "gpu.example.com/node-1/gpu-2", Node: "node-1", Phase: quarantine.PhaseQuarantined, Source: listing.SourceMark},
+		},
+		Unmapped: []device.Unmapped{{
+			Node: "node-1", Pod: device.PodRef{Namespace: "a", Name: "one"}, Container: "main", Entry: "claim:gpus",
+			ID: "k8s.gpu.example.com/claim=x", Health: device.Unhealthy, Reason: device.SeveralDevices,
+		}},
+		Problems: []string{"Temporal is away"},
+	}
+}
+
+func TestTheTableSaysOnEachLineWhatIsKnownOfADevice(t *testing.T) {
+	var out strings.Builder
+	if err := Print(&out, sample(), Table, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `DEVICE                        NODE    HEALTH     PHASE        WAITING  REASON              MARK     HOLDERS         SINCE
+gpu.example.com/node-1/gpu-0  node-1  Unhealthy  Quarantined  Holder   XidFallenOffTheBus  InForce  a/one,a/two,+1  90s
+gpu.example.com/node-1/gpu-1  node-1  -          -            -        -                   -        -               -
+gpu.example.com/node-1/gpu-2  node-1  NotListed  Quarantined  ?        -                   -        -               -
+
+Unmapped faults: 1 health entries that can't be attributed to one device
+POD    CONTAINER  NODE    ENTRY       ID                           HEALTH     WHY             CANDIDATES
+a/one  main       node-1  claim:gpus  k8s.gpu.example.com/claim=x  Unhealthy  SeveralDevices  -
+`
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestADriversTextCannotDriveTheTerminal(t *testing.T) {
+	var out strings.Builder
+	if err := Print(&out, sample(), Wide, false); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsRune(out.String(), '\x1b') {
+		t.Error("an escape sequence of the driver's message reaches the terminal")
+	}
+	if !strings.Contains(out.String(), "Xid 79  [2Jgone") || !strings.Contains(out.String(), "a/one,a/two,b/three") {
+		t.Errorf("the wide table lacks the message or a holder:\n%s", out.String())
+	}
+}
+
+func TestColourMarksWholeLinesAndOnlyWhereAsked(t *testing.T) {
+	var plain, coloured strings.Builder
+	if err := Print(&plain, sample(), Table, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := Print(&coloured, sample(), Table, true); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plain.String(), "\x1b") {
+		t.Error("colour where none was asked for")
+	}
+	if !strings.Contains(coloured.String(), red+"gpu.example.com/node-1/gpu-0") || strings.Contains(coloured.String(), red+"gpu.example.com/node-1/gpu-1") {
+		t.Errorf("want the quarantined device red and the free one not:\n%q", coloured.String())
+	}
+	stripped := coloured.String()
+	for _, code := range []string{bold, red, yellow, grey, reset} {
+		stripped = strings.ReplaceAll(stripped, code, "")
+	}
+	if stripped != plain.String() {
+		t.Error("colour moves the columns")
+	}
+}
+
+func TestMachinesGetEverythingInJSONAndYAML(t *testing.T) {
+	var fromJSON, fromYAML listing.Listing
+	var out strings.Builder
+	if err := Print(&out, sample(), JSON, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out.String()), &fromJSON); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := Print(&out, sample(), YAML, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(out.String()), &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	for form, read := range map[string]listing.Listing{"JSON": fromJSON, "YAML": fromYAML} {
+		if len(read.Devices) != 3 || read.Devices[0].Message != sample().Devices[0].Message || !read.Devices[0].Since.Equal(*sample().Devices[0].Since) || len(read.Unmapped) != 1 || len(read.Problems) != 1 {
+			t.Errorf("%s lost something: %+v", form, read)
+		}
+	}
+}
+
+func TestNamesAloneCanBePiped(t *testing.T) {
+	var out strings.Builder
+	if err := Print(&out, sample(), Name, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "gpu.example.com/node-1/gpu-0\ngpu.example.com/node-1/gpu-1\ngpu.example.com/node-1/gpu-2\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+func TestATerminalIsNeverWrittenBeyondItsEdges(t *testing.T) {
+	var out strings.Builder
+	screen := NewScreen(&out, Table, true, func() (int, int, error) { return 20, 5, nil })
+	if err := screen.Show(sample(), "a heading that is longer than the terminal is wide"); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(strings.TrimSuffix(out.String(), "\x1b[J"), "\r\n")
+	if got := len(all) - 1; got != 4 {
+		t.Errorf("%d lines on a terminal of 5, want 4 and the cursor's:\n%q", got, out.String())
+	}
+	for _, line := range all {
+		text := line
+		for _, code := range []string{"\x1b[H", "\x1b[K", bold, red, yellow, grey, reset} {
+			text = strings.ReplaceAll(text, code, "")
+		}
+		if len([]rune(text)) > 20 {
+			t.Errorf("line of %d characters on a terminal of 20: %q", len([]rune(text)), text)
+		}
+	}
+	if !strings.Contains(out.String(), "more lines") {
+		t.Error("nothing says that lines are missing")
+	}
+}
+
+func TestAPipeGetsEachStateOnce(t *testing.T) {
+	var out strings.Builder
+	screen := NewScreen(&out, Table, false, nil)
+	l := sample()
+	for range 3 {
+		l.At = l.At.Add(time.Second)
+		if err := screen.Show(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(out.String(), "DEVICE "); got != 1 {
+		t.Errorf("the same state printed %d times, want once", got)
+	}
+	l.Devices[1].Health = device.Healthy
+	if err := screen.Show(l); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(out.String(), "DEVICE "); got != 2 {
+		t.Errorf("after a change printed %d times, want twice", got)
+	}
+	if !strings.Contains(out.String(), "! Temporal is away") {
+		t.Error("the problem isn't shown")
+	}
+}
+
+func TestAFormatThatThereIsNot(t *testing.T) {
+	if _, err := ParseFormat("xml"); err == nil || err.Error() != `output "xml": want table, wide, json, yaml, name` {
+		t.Errorf("error %v, want one that names the formats", err)
+	}
+}

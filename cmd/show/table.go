@@ -1,0 +1,217 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// nothing stands in a cell that has nothing to say.
+const nothing = "-"
+
+// maxHolders bounds the holders that the narrow table names.
+const maxHolders = 2
+
+// lines are a listing as tables: the devices, then the unmapped faults if there
+// are any.
+func lines(l listing.Listing, wide, colour bool) []string {
+	all := deviceTable(l, wide, colour)
+	if len(l.Unmapped) > 0 {
+		all = append(all, "", fmt.Sprintf("Unmapped faults: %d health entries that can't be attributed to one device", len(l.Unmapped)))
+		all = append(all, unmappedTable(l.Unmapped, wide, colour)...)
+	}
+	return all
+}
+
+func deviceTable(l listing.Listing, wide, colour bool) []string {
+	header := []string{"DEVICE", "NODE", "HEALTH", "PHASE", "WAITING", "REASON", "MARK", "HOLDERS", "SINCE"}
+	if wide {
+		header = append(header, "SEVERITY", "EPOCH", "ATTEMPT", "SOURCE", "WORKFLOW", "MESSAGE")
+	}
+	rows := [][]string{header}
+	colours := []string{bold}
+	for _, d := range l.Devices {
+		rows = append(rows, deviceRow(d, l.At, wide))
+		colours = append(colours, colourOf(d))
+	}
+	return aligned(rows, colours, colour)
+}
+
+func deviceRow(d listing.Device, now time.Time, wide bool) []string {
+	row := []string{
+		d.Name, orNothing(d.Node), healthCell(d), phaseCell(d), waitingCell(d), orNothing(d.Reason),
+		markCell(d), holdersCell(d.Holders, wide), sinceCell(d.Since, now),
+	}
+	if !wide {
+		return row
+	}
+	epoch := ""
+	if d.Epoch > 0 {
+		epoch = fmt.Sprint(d.Epoch)
+	}
+	attempt := ""
+	if d.Phase != "" {
+		attempt = fmt.Sprint(d.Attempt)
+	}
+	return append(row, orNothing(d.Severity), orNothing(epoch), orNothing(attempt),
+		orNothing(string(d.Source)), orNothing(d.Workflow), orNothing(oneLine(d.Message)))
+}
+
+func healthCell(d listing.Device) string {
+	switch {
+	case !d.Listed:
+		return "NotListed"
+	case d.Health == "":
+		return nothing
+	}
+	return string(d.Health)
+}
+
+// phaseCell shows a question mark for a case of which only its workflow is known.
+func phaseCell(d listing.Device) string {
+	if d.Phase == "" && d.Workflow != "" {
+		return "?"
+	}
+	return orNothing(string(d.Phase))
+}
+
+// waitingCell drops the word that every value begins with. Where the case itself
+// didn't answer, what it waits for isn't known.
+func waitingCell(d listing.Device) string {
+	if d.Source != "" && d.Source != listing.SourceCase {
+		return "?"
+	}
+	return orNothing(strings.TrimPrefix(string(d.Waiting), "WaitingFor"))
+}
+
+func markCell(d listing.Device) string {
+	if d.Mark == nil {
+		return nothing
+	}
+	return d.Mark.State
+}
+
+func holdersCell(holders []listing.Holder, wide bool) string {
+	if len(holders) == 0 {
+		return nothing
+	}
+	var names []string
+	for i, h := range holders {
+		if i == maxHolders && !wide {
+			names = append(names, fmt.Sprintf("+%d", len(holders)-i))
+			break
+		}
+		names = append(names, h.String())
+	}
+	return strings.Join(names, ",")
+}
+
+func sinceCell(since *time.Time, now time.Time) string {
+	if since == nil {
+		return nothing
+	}
+	return duration.HumanDuration(max(now.Sub(*since), 0))
+}
+
+func unmappedTable(unmapped []device.Unmapped, wide, colour bool) []string {
+	header := []string{"POD", "CONTAINER", "NODE", "ENTRY", "ID", "HEALTH", "WHY", "CANDIDATES"}
+	if wide {
+		header = append(header, "MESSAGE")
+	}
+	rows := [][]string{header}
+	colours := []string{bold}
+	for _, u := range unmapped {
+		var candidates []string
+		for _, key := range u.Candidates {
+			candidates = append(candidates, key.String())
+		}
+		row := []string{
+			u.Pod.String(), u.Container, orNothing(u.Node), orNothing(oneLine(u.Entry)), orNothing(oneLine(u.ID)),
+			string(u.Health), string(u.Reason), orNothing(strings.Join(candidates, ",")),
+		}
+		if wide {
+			row = append(row, orNothing(oneLine(u.Message)))
+		}
+		rows = append(rows, row)
+		colours = append(colours, healthColour(u.Health))
+	}
+	return aligned(rows, colours, colour)
+}
+
+// aligned lays rows out in columns. Colour goes around whole lines, after the
+// columns were measured: escape sequences have no width.
+func aligned(rows [][]string, colours []string, colour bool) []string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	// A strings.Builder never fails.
+	_ = table.Flush()
+	all := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	for i := range all {
+		all[i] = strings.TrimRight(all[i], " ")
+		if colour && colours[i] != "" {
+			all[i] = colours[i] + all[i] + reset
+		}
+	}
+	return all
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return nothing
+	}
+	return text
+}
+
+// oneLine keeps a driver's text from breaking a table, or from driving the
+// terminal: control characters are replaced.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// The colours of a table's lines (ECMA-48 SGR).
+const (
+	bold   = "\x1b[1m"
+	red    = "\x1b[31m"
+	yellow = "\x1b[33m"
+	grey   = "\x1b[90m"
+	reset  = "\x1b[0m"
+)
+
+// colourOf is red for what is out or faulty, yellow for what is only suspected
+// or unknown, grey for what is gone.
+func colourOf(d listing.Device) string {
+	switch d.Phase {
+	case quarantine.PhaseGone:
+		return grey
+	case quarantine.PhaseQuarantined, quarantine.PhaseRestricted, quarantine.PhaseRetired, quarantine.PhaseRecovering:
+		return red
+	case quarantine.PhaseSuspect:
+		return yellow
+	}
+	return healthColour(d.Health)
+}
+
+func healthColour(h device.Health) string {
+	switch h {
+	case device.Unhealthy:
+		return red
+	case device.Unknown:
+		return yellow
+	}
+	return ""
+}
