@@ -1,0 +1,186 @@
+package starter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// UnknownPolicy says what Unknown means where a driver never reported any health
+// on a node: most such drivers have no health service.
+type UnknownPolicy string
+
+const (
+	// UnknownAuto opens a case only where the driver's health was known on that
+	// node before. The rest is counted as unmonitored. This is the default.
+	UnknownAuto UnknownPolicy = "auto"
+	// UnknownIgnore never opens a case for Unknown.
+	UnknownIgnore UnknownPolicy = "ignore"
+	// UnknownFault opens a case for Unknown even if nothing else was ever known.
+	UnknownFault UnknownPolicy = "fault"
+)
+
+// DriverPolicy is what an operator says of one DRA driver or extended resource.
+type DriverPolicy struct {
+	Unknown UnknownPolicy
+	// HidesAllocated: the driver takes devices out of its slices while they are
+	// allocated (some network drivers do). A device that is allocated and not
+	// listed is in use then, and not missing.
+	HidesAllocated bool
+}
+
+// Timing holds all the starter's waits. The zero value of each means its default.
+type Timing struct {
+	// Lease is how long a leader that fell silent keeps others waiting; Renew is
+	// when it gives up by itself, Retry how often it renews. Defaults 8 s, 5 s, 1 s.
+	Lease, Renew, Retry time.Duration
+	// Quiet is how long nothing may change after a start or a relist before
+	// levels are compared; SettleLimit bounds the wait. Defaults 500 ms, 5 s.
+	Quiet, SettleLimit time.Duration
+	// SyncLimit is how long to wait for claims, slices, nodes and marks at the
+	// start; Pods are waited for without limit. Default 30 s.
+	SyncLimit time.Duration
+	// InventoryQuiet is how long a pool's slices have to stay unchanged before
+	// the pool is judged. Default 1 s.
+	InventoryQuiet time.Duration
+	// Send bounds one call to Temporal. Default 5 s.
+	Send time.Duration
+	// RetryFirst and RetryMax bound the exponential backoff of what may work
+	// later, RetryRefused is the pause after what was refused. Defaults 100 ms,
+	// 5 s, 1 min.
+	RetryFirst, RetryMax, RetryRefused time.Duration
+	// Recheck is how often every mark is checked for its case. Default 30 s.
+	Recheck time.Duration
+	// Rediscover is how often the API server is asked whether it serves device
+	// taint rules by now. Default 1 min.
+	Rediscover time.Duration
+	// Drain bounds the sending of what is queued when the starter ends. Default 10 s.
+	Drain time.Duration
+	// Standby is how long one that doesn't lead remembers what an ended Pod said,
+	// in case the leader fails before it told. Default 1 min.
+	Standby time.Duration
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&t.Lease, 8 * time.Second}, {&t.Renew, 5 * time.Second}, {&t.Retry, time.Second},
+		{&t.Quiet, 500 * time.Millisecond}, {&t.SettleLimit, 5 * time.Second}, {&t.SyncLimit, 30 * time.Second},
+		{&t.InventoryQuiet, time.Second}, {&t.Send, 5 * time.Second},
+		{&t.RetryFirst, 100 * time.Millisecond}, {&t.RetryMax, 5 * time.Second}, {&t.RetryRefused, time.Minute},
+		{&t.Recheck, 30 * time.Second}, {&t.Rediscover, time.Minute},
+		{&t.Drain, 10 * time.Second}, {&t.Standby, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	return t
+}
+
+func (t Timing) validate() error {
+	var errs []error
+	if t.Lease <= t.Renew || t.Renew <= t.Retry {
+		errs = append(errs, fmt.Errorf("timing: want lease %s > renew %s > retry %s", t.Lease, t.Renew, t.Retry))
+	}
+	if t.RetryMax < t.RetryFirst {
+		errs = append(errs, fmt.Errorf("timing: want retry max %s at least retry first %s", t.RetryMax, t.RetryFirst))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"retry", t.Retry}, {"quiet", t.Quiet}, {"settle limit", t.SettleLimit}, {"sync limit", t.SyncLimit},
+		{"inventory quiet", t.InventoryQuiet}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
+		{"recheck", t.Recheck}, {"rediscover", t.Rediscover}, {"drain", t.Drain}, {"standby", t.Standby},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("timing: %s %s: want more than zero", d.name, d.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Options is everything a starter needs.
+type Options struct {
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Cases      Cases
+	Answers    Answers
+	Catalogue  *reason.Catalogue
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
+	// Identity names this process among the starters; Namespace and LeaseName
+	// name the Lease that they share. LeaseName defaults to "sickbay-starter".
+	Identity, Namespace, LeaseName string
+	// Workers is how many signals may be under way at once. Default 8.
+	Workers int
+	// CheckRate bounds the checks for marks without a case, per second. Default 20.
+	CheckRate int
+	// Drivers holds what an operator says of drivers, by DRA driver name or
+	// extended resource name.
+	Drivers map[string]DriverPolicy
+	Timing  Timing
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.LeaseName == "" {
+		o.LeaseName = "sickbay-starter"
+	}
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	if o.CheckRate == 0 {
+		o.CheckRate = 20
+	}
+	o.Timing = o.Timing.withDefaults()
+	return o
+}
+
+// Validate names everything that is missing or wrong, all at once.
+func (o Options) Validate() error {
+	var errs []error
+	for _, need := range []struct {
+		missing bool
+		name    string
+	}{
+		{o.Kubernetes == nil, "Kubernetes"}, {o.Dynamic == nil, "Dynamic"}, {o.Cases == nil, "Cases"},
+		{o.Catalogue == nil, "Catalogue"}, {o.Log == nil, "Log"}, {o.Registerer == nil, "Registerer"},
+		{o.Identity == "", "Identity"}, {o.Namespace == "", "Namespace"},
+	} {
+		if need.missing {
+			errs = append(errs, fmt.Errorf("starter option %s is missing", need.name))
+		}
+	}
+	if o.Workers < 0 {
+		errs = append(errs, fmt.Errorf("starter option Workers is %d; want at least 1", o.Workers))
+	}
+	if o.CheckRate < 0 {
+		errs = append(errs, fmt.Errorf("starter option CheckRate is %d; want at least 1 per second", o.CheckRate))
+	}
+	for _, driver := range slices.Sorted(maps.Keys(o.Drivers)) {
+		switch policy := o.Drivers[driver]; policy.Unknown {
+		case "", UnknownAuto, UnknownIgnore, UnknownFault:
+		default:
+			errs = append(errs, fmt.Errorf("policy of driver %s: unknown %q; want auto, ignore or fault", driver, policy.Unknown))
+		}
+	}
+	return errors.Join(append(errs, o.Answers.validate(), o.Timing.withDefaults().validate())...)
+}
