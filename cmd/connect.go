@@ -1,0 +1,130 @@
+package cmd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+)
+
+// cluster is how to reach Kubernetes.
+type cluster struct {
+	rest *rest.Config
+	// namespace is the kubeconfig's, or the Pod's own.
+	namespace string
+}
+
+// connectKubernetes reads the client configuration. It doesn't talk to the
+// cluster: a service has to start while that is away.
+func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if set.Kubeconfig != "" {
+		rules.ExplicitPath = set.Kubeconfig
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: set.KubeContext})
+	settings, err := loader.ClientConfig()
+	if err != nil {
+		return cluster{}, &configurationError{fmt.Errorf("no way to a cluster: %w; set SICKBAY_KUBECONFIG or KUBECONFIG, or run in a Pod", err)}
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return cluster{}, &configurationError{fmt.Errorf("read the namespace of the kubeconfig: %w", err)}
+	}
+	settings.QPS, settings.Burst = float32(set.KubeQPS), set.KubeBurst
+	settings.UserAgent = agent + "/" + buildOf().Version
+	return cluster{rest: settings, namespace: namespace}, nil
+}
+
+// configurationError marks an error as one of the configuration.
+type configurationError struct{ error }
+
+func (e *configurationError) Unwrap() []error { return []error{e.error, config.ErrConfig} }
+
+// connectTemporal makes a client that connects when it is first used, so that a
+// service can start while Temporal is away.
+func connectTemporal(set config.Temporal, identity string, logger *slog.Logger) (client.Client, error) {
+	options := client.Options{
+		HostPort:  set.Address,
+		Namespace: set.Namespace,
+		Identity:  identity,
+		Logger:    log.NewStructuredLogger(logger.With("component", "temporal")),
+	}
+	if set.Wanted() {
+		secured, err := secure(set.TLS)
+		if err != nil {
+			return nil, &configurationError{err}
+		}
+		options.ConnectionOptions.TLS = secured
+	}
+	if set.APIKeyFile != "" {
+		options.Credentials = client.NewAPIKeyDynamicCredentials(func(context.Context) (string, error) {
+			return readSecret(set.APIKeyFile)
+		})
+	}
+	connection, err := client.NewLazyClient(options)
+	if err != nil {
+		return nil, &configurationError{fmt.Errorf("set up the connection to Temporal at %s: %w", set.Address, err)}
+	}
+	return connection, nil
+}
+
+// secure sets up TLS. The certificate is read anew for each handshake, so that a
+// rotated one is taken up by the next connection.
+func secure(set config.TLS) (*tls.Config, error) {
+	secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: set.ServerName}
+	if set.CAFile != "" {
+		authorities, err := os.ReadFile(set.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("SICKBAY_TEMPORAL_TLS_CA_FILE: %w", err)
+		}
+		secured.RootCAs = x509.NewCertPool()
+		if !secured.RootCAs.AppendCertsFromPEM(authorities) {
+			return nil, fmt.Errorf("SICKBAY_TEMPORAL_TLS_CA_FILE=%q: no certificate in it; want PEM", set.CAFile)
+		}
+	}
+	if set.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(set.CertFile, set.KeyFile); err != nil {
+			return nil, fmt.Errorf("SICKBAY_TEMPORAL_TLS_CERT_FILE=%q with SICKBAY_TEMPORAL_TLS_KEY_FILE=%q: %w", set.CertFile, set.KeyFile, err)
+		}
+		secured.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(set.CertFile, set.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("read the certificate for Temporal: %w", err)
+			}
+			return &pair, nil
+		}
+	}
+	return secured, nil
+}
+
+func readSecret(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the API key for Temporal: %w", err)
+	}
+	secret := strings.TrimSpace(string(content))
+	if secret == "" {
+		return "", errors.New("read the API key for Temporal: " + path + " is empty")
+	}
+	return secret, nil
+}
+
+// identity names this process to Temporal and to other replicas.
+func identity(service string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("sickbay-%s@%s/%d", service, host, os.Getpid())
+}

@@ -1,0 +1,142 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+)
+
+// ran is what a command line did.
+type ran struct {
+	code     int
+	out, err string
+}
+
+func run(t *testing.T, args ...string) ran {
+	t.Helper()
+	var out, failed strings.Builder
+	code := Run(t.Context(), args, Streams{Out: &out, Err: &failed})
+	return ran{code: code, out: out.String(), err: failed.String()}
+}
+
+func TestWrongUsageEndsWithCode2AndSaysWhatToDo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a command that there isn't": {[]string{"frobnicate"}, `sickbay: there is no command "frobnicate"; see sickbay --help`},
+		"a command misspelt":         {[]string{"wroker"}, `sickbay: there is no command "wroker"; did you mean worker?`},
+		"an argument too many":       {[]string{"worker", "now"}, `sickbay: sickbay worker takes no arguments, not ["now"]; see sickbay worker --help`},
+		"a flag that there isn't":    {[]string{"devices", "--fault"}, "sickbay: unknown flag: --fault; see sickbay devices --help"},
+		"a format that there isn't":  {[]string{"devices", "-o", "xml"}, `sickbay: output "xml": want table, wide, json, yaml, name`},
+		"a watch that can't be":      {[]string{"devices", "--watch", "-o", "json"}, "sickbay: --watch shows table or wide, not json"},
+		"a colour that there isn't":  {[]string{"devices", "--color", "red"}, `sickbay: --color "red": want auto, always or never`},
+		"a version in no format":     {[]string{"version", "-o", "yaml"}, `sickbay: -o "yaml": want json, or nothing for text`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := run(t, tc.args...)
+			if got.code != ExitUsage || strings.TrimSpace(got.err) != tc.want || got.out != "" {
+				t.Errorf("exit code %d, standard error %q, standard output %q; want %d, %q and nothing", got.code, got.err, got.out, ExitUsage, tc.want)
+			}
+		})
+	}
+}
+
+func TestAWrongConfigurationEndsWithCode2AndAllThatIsWrong(t *testing.T) {
+	t.Setenv("SICKBAY_MODE", "on")
+	t.Setenv("SICKBAY_GRACEE", "1m")
+	got := run(t, "worker")
+	for _, want := range []string{`sickbay: SICKBAY_MODE="on": want observe or enforce`, "sickbay: SICKBAY_GRACEE: there is no such variable; did you mean SICKBAY_GRACE?"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("nothing says %q in\n%s", want, got.err)
+		}
+	}
+	if got.code != ExitUsage {
+		t.Errorf("exit code %d, want %d", got.code, ExitUsage)
+	}
+}
+
+func TestWithoutAWayToAClusterTheCommandSaysHowToGiveOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SICKBAY_KUBECONFIG", path)
+	got := run(t, "devices")
+	if got.code != ExitUsage || !strings.Contains(got.err, "set SICKBAY_KUBECONFIG or KUBECONFIG") {
+		t.Errorf("exit code %d and %q, want %d and what to set", got.code, got.err, ExitUsage)
+	}
+}
+
+func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
+	for command, spec := range map[string]any{"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}} {
+		t.Run(command, func(t *testing.T) {
+			got := run(t, command, "--help")
+			if got.code != ExitOK || !strings.Contains(got.out, "Exit codes:") {
+				t.Errorf("exit code %d, want 0 and the exit codes in\n%s", got.code, got.out)
+			}
+			for _, v := range config.Variables(spec) {
+				if !strings.Contains(got.out, v.Name) {
+					t.Errorf("the help doesn't show %s", v.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestVersionTellsTheCatalogueThatDecisionsAreMadeBy(t *testing.T) {
+	text := run(t, "version")
+	if text.code != ExitOK || !strings.Contains(text.out, "reason catalogue 20") {
+		t.Errorf("exit code %d and %q, want the catalogue's version", text.code, text.out)
+	}
+	var read build
+	if err := json.Unmarshal([]byte(run(t, "version", "-o", "json").out), &read); err != nil || read.Catalogue == "" || read.Go == "" {
+		t.Errorf("JSON reads as %+v, %v", read, err)
+	}
+}
+
+func TestCompletionKnowsTheCommandsAndTheirWords(t *testing.T) {
+	if got := run(t, "__complete", "dev"); !strings.Contains(got.out, "devices") {
+		t.Errorf("completing dev offers %q, want devices", got.out)
+	}
+	if got := run(t, "__complete", "devices", "--output", ""); !strings.Contains(got.out, "wide") {
+		t.Errorf("completing --output offers %q, want the formats", got.out)
+	}
+	if got := run(t, "completion", "bash"); got.code != ExitOK || !strings.Contains(got.out, "sickbay") {
+		t.Errorf("no completion script for bash: exit code %d", got.code)
+	}
+}
+
+// Cancelling is how a service is told to end; a command that was cancelled
+// before it began has nothing to put down.
+func TestACancelledCommandEndsWithoutAnError(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(unreachable), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SICKBAY_KUBECONFIG", kubeconfig)
+	t.Setenv("SICKBAY_HTTP_ADDRESS", "127.0.0.1:0")
+	// Nothing listens on the discard port.
+	t.Setenv("SICKBAY_TEMPORAL_ADDRESS", "127.0.0.1:9")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, command := range [][]string{{"worker"}, {"devices", "--watch"}} {
+		var out, failed strings.Builder
+		if code := Run(ctx, command, Streams{Out: &out, Err: &failed}); code != ExitOK {
+			t.Errorf("%v ended with exit code %d and %s", command, code, failed.String())
+		}
+	}
+}
+
+const unreachable = `apiVersion: v1
+kind: Config
+clusters: [{name: none, cluster: {server: "https://127.0.0.1:9"}}]
+users: [{name: none, user: {}}]
+contexts: [{name: none, context: {cluster: none, user: none, namespace: team-a}}]
+current-context: none
+`

@@ -1,0 +1,109 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// service is a process that runs until it is told to end.
+type service struct {
+	log      *slog.Logger
+	registry *prometheus.Registry
+	// address is where /metrics, /healthz and /readyz are answered.
+	address string
+	ready   readiness
+	// run does the work and returns when ctx is done and everything is put down,
+	// or when it can't go on.
+	run func(ctx context.Context) error
+	// stopLimit bounds how long run may take to put everything down.
+	stopLimit time.Duration
+}
+
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// serve runs a service until ctx is done. Metrics and probes are answered from
+// before the work begins until after it ended, so that a slow start and a slow
+// end can be seen.
+func (s service) serve(ctx context.Context) error {
+	listener, err := net.Listen("tcp", s.address)
+	if err != nil {
+		return &configurationError{fmt.Errorf("SICKBAY_HTTP_ADDRESS=%q: %w", s.address, err)}
+	}
+	stopping := condition{"running", func(context.Context) error {
+		if ctx.Err() != nil {
+			return errors.New("the process is ending")
+		}
+		return nil
+	}}
+	server := &http.Server{Handler: s.handler(stopping), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	s.log.Info("started", "version", buildOf().Version, "commit", buildOf().Commit, "http", listener.Addr().String())
+
+	err = s.runBounded(ctx)
+
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if failed := server.Shutdown(closing); failed != nil {
+		s.log.Warn("answers under way were cut off", "error", failed)
+	}
+	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("serve %s: %w", s.address, failed))
+	}
+	if err != nil {
+		return err
+	}
+	s.log.Info("ended")
+	return nil
+}
+
+func (s service) handler(stopping condition) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.Handle("GET /readyz", s.ready.with(stopping))
+	return mux
+}
+
+// runBounded runs the work. After ctx is done it may take stopLimit to end; what
+// still hangs then is given up, because whoever sent the signal is about to kill
+// the process anyway, and an error tells why.
+func (s service) runBounded(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	select {
+	case err := <-done:
+		return ended(ctx, err)
+	case <-ctx.Done():
+	}
+	s.log.Info("ending", "limit", s.stopLimit.String())
+	limit := time.NewTimer(s.stopLimit)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return ended(ctx, err)
+	case <-limit.C:
+		return fmt.Errorf("not ended %s after the signal; what was under way is given up", s.stopLimit)
+	}
+}
+
+// ended forgets an error that only says that the work was told to end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

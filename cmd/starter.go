@@ -1,0 +1,118 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/starter"
+	workflow "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+func newStarter(streams Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "starter",
+		Short: "Watches the cluster and opens cases",
+		Long: `Watches Pods, ResourceClaims, ResourceSlices, Nodes and marks, and tells the
+workflow of each device what it saw of it; the first fault starts that workflow.
+A healthy device costs nothing. It writes nothing into the cluster but the Lease
+by which one of several starters is the active one.
+
+SIGTERM and SIGINT let it send what is queued, within SICKBAY_DRAIN, and give
+the Lease up. What is lost is no worse than late: the next starter compares
+everything anew.
+` + environmentHelp(config.Starter{}) + "\n" + exitCodesHelp,
+		GroupID: groupServices,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runStarter(cmd.Context(), streams)
+		},
+	}
+}
+
+func runStarter(ctx context.Context, streams Streams) error {
+	var set config.Starter
+	if err := config.Load(&set); err != nil {
+		return err
+	}
+	catalogue, err := set.Reasons.Catalogue()
+	if err != nil {
+		return err
+	}
+	logger := newLogger(streams.Err, set.Log, "starter")
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-starter")
+	if err != nil {
+		return err
+	}
+	typed, err := kubernetes.NewForConfig(cluster.rest)
+	if err != nil {
+		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	untyped, err := dynamic.NewForConfig(cluster.rest)
+	if err != nil {
+		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	temporal, err := connectTemporal(set.Temporal, identity("starter"), logger)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	namespace := set.LeaderElection.Namespace
+	if namespace == "" {
+		namespace = cluster.namespace
+	}
+	registry := newRegistry()
+	observer, err := starter.New(starter.Options{
+		Kubernetes: typed,
+		Dynamic:    untyped,
+		Cases:      workflow.NewClient(temporal, set.Temporal.TaskQueue),
+		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
+		Catalogue:  catalogue,
+		Log:        logger,
+		Registerer: registry,
+		Identity:   identity("starter"),
+		Namespace:  namespace,
+		LeaseName:  set.LeaderElection.Name,
+		Workers:    set.SignalWorkers,
+		Drivers:    driverPolicies(set),
+		Timing: starter.Timing{
+			Quiet:       set.SettleQuiet,
+			SettleLimit: set.SettleLimit,
+			Recheck:     set.MarkCheck,
+			Drain:       set.Drain,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return service{
+		log:      logger,
+		registry: registry,
+		address:  set.HTTP.Address,
+		ready: readiness{
+			kubernetesReachable(typed.Discovery()),
+			temporalReachable(temporal, set.Temporal.Namespace),
+			{"watches", func(context.Context) error { return observer.Ready() }},
+		},
+		run:       observer.Run,
+		stopLimit: set.Drain + stopMargin,
+	}.serve(ctx)
+}
+
+// driverPolicies puts together what is said of each driver.
+func driverPolicies(set config.Starter) map[string]starter.DriverPolicy {
+	policies := map[string]starter.DriverPolicy{}
+	for driver, unknown := range set.UnknownPolicy {
+		policies[driver] = starter.DriverPolicy{Unknown: starter.UnknownPolicy(unknown)}
+	}
+	for _, driver := range set.HidesAllocated {
+		policy := policies[driver]
+		policy.HidesAllocated = true
+		policies[driver] = policy
+	}
+	return policies
+}

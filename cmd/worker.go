@@ -1,0 +1,95 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/workers"
+)
+
+// stopMargin is what a service may take to end beyond the time that its own work
+// is given.
+const stopMargin = 5 * time.Second
+
+func newWorker(streams Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "worker",
+		Short: "Runs the cases: decides, waits, and makes marks",
+		Long: `Runs the workflows of cases and the activities that act on the cluster. Any
+number of workers may run; each case is carried on by whichever is there.
+
+With SICKBAY_MODE=observe, the default, a worker changes nothing in the cluster,
+and cases show what would have been done. SIGTERM and SIGINT let the activities
+under way end within SICKBAY_STOP_TIMEOUT; what isn't done by then is done again
+by another worker.
+` + environmentHelp(config.Worker{}) + "\n" + exitCodesHelp,
+		GroupID: groupServices,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runWorker(cmd.Context(), streams)
+		},
+	}
+}
+
+func runWorker(ctx context.Context, streams Streams) error {
+	var set config.Worker
+	if err := config.Load(&set); err != nil {
+		return err
+	}
+	catalogue, err := set.Reasons.Catalogue()
+	if err != nil {
+		return err
+	}
+	logger := newLogger(streams.Err, set.Log, "worker")
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-worker")
+	if err != nil {
+		return err
+	}
+	typed, err := kubernetes.NewForConfig(cluster.rest)
+	if err != nil {
+		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	untyped, err := dynamic.NewForConfig(cluster.rest)
+	if err != nil {
+		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	temporal, err := connectTemporal(set.Temporal, identity("worker"), logger)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	registry := newRegistry()
+	worker, err := workers.New(workers.Options{
+		Temporal:    temporal,
+		Namespace:   set.Temporal.Namespace,
+		TaskQueue:   set.Temporal.TaskQueue,
+		Kubernetes:  typed,
+		Dynamic:     untyped,
+		Discovery:   typed.Discovery(),
+		Policy:      set.Quarantine(),
+		Catalogue:   catalogue,
+		Logger:      logger,
+		Registerer:  registry,
+		StopTimeout: set.StopTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	return service{
+		log:      logger,
+		registry: registry,
+		address:  set.HTTP.Address,
+		ready: readiness{
+			kubernetesReachable(typed.Discovery()),
+			temporalReachable(temporal, set.Temporal.Namespace),
+		},
+		run:       worker.Run,
+		stopLimit: set.StopTimeout + stopMargin,
+	}.serve(ctx)
+}
