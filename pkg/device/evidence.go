@@ -171,6 +171,9 @@ func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
 		return known, Repeated
 	case !live && !offered.Relisted && known[i].Version.Newer(offered.Version):
 		return known, Repeated
+	case !live && known[i].Ended && !offered.Ended:
+		// A UID that is gone never comes back; this was under way before it went.
+		return known, Repeated
 	default:
 		next[i] = offered
 	}

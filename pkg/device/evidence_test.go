@@ -295,3 +295,19 @@ func TestTheStatusVersionStaysWhereTheReadingWasFirstSeen(t *testing.T) {
 		}
 	}
 }
+
+// A late message about a Pod that a live read found gone doesn't bring the Pod
+// back as a holder. Proves O3 and O5 as far as late reports of ended Pods go.
+func TestAPodThatIsGoneDoesNotComeBack(t *testing.T) {
+	alive := device.Report{Pod: device.PodRef{Namespace: "team-kestrel", Name: "train-0", UID: "u1"}, Health: device.Unhealthy, Version: "41"}
+	ended := alive
+	ended.Ended = true
+	known, belief := device.Believe([]device.Report{alive}, ended, true)
+	if belief != device.Believed {
+		t.Fatalf("the end: %v, want it believed", belief)
+	}
+	known, belief = device.Believe(known, alive, false)
+	if belief != device.Repeated || !known[0].Ended {
+		t.Errorf("the late report: %v, ended %v; want it to change nothing", belief, known[0].Ended)
+	}
+}
