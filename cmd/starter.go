@@ -20,7 +20,8 @@ func newStarter(streams Streams) *cobra.Command {
 		Long: `Watches Pods, ResourceClaims, ResourceSlices, Nodes and marks, and tells the
 workflow of each device what it saw of it; the first fault starts that workflow.
 A healthy device costs nothing. It writes nothing into the cluster but the Lease
-by which one of several starters is the active one.
+by which one of several starters is the active one, and not even that with
+SICKBAY_LEADER_ELECTION_ENABLED=false.
 
 SIGTERM and SIGINT let it send what is queued, within SICKBAY_DRAIN, and give
 the Lease up. What is lost is no worse than late: the next starter compares
@@ -77,6 +78,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Identity:   identity("starter"),
 		Namespace:  namespace,
 		LeaseName:  set.LeaderElection.Name,
+		Alone:      !set.LeaderElection.Enabled,
 		Workers:    set.SignalWorkers,
 		Drivers:    driverPolicies(set),
 		Timing: starter.Timing{

@@ -15,6 +15,10 @@ import (
 // Lease is released on the way out, so that another starter needn't wait for it to
 // run out.
 func (s *Starter) elect(ctx context.Context) error {
+	if s.options.Alone {
+		s.lead(ctx)
+		return nil
+	}
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: s.options.Namespace, Name: s.options.LeaseName},
 		Client:     s.options.Kubernetes.CoordinationV1(),

@@ -127,6 +127,9 @@ type Options struct {
 	// Identity names this process among the starters; Namespace and LeaseName
 	// name the Lease that they share. LeaseName defaults to "sickbay-starter".
 	Identity, Namespace, LeaseName string
+	// Alone is set where no other starter runs: there is no election then, it
+	// leads from the start, and nothing at all is written to the cluster.
+	Alone bool
 	// Workers is how many signals may be under way at once. Default 8.
 	Workers int
 	// CheckRate bounds the checks for marks without a case, per second. Default 20.
@@ -163,7 +166,7 @@ func (o Options) Validate() error {
 	}{
 		{o.Kubernetes == nil, "Kubernetes"}, {o.Dynamic == nil, "Dynamic"}, {o.Cases == nil, "Cases"},
 		{o.Catalogue == nil, "Catalogue"}, {o.Log == nil, "Log"}, {o.Registerer == nil, "Registerer"},
-		{o.Identity == "", "Identity"}, {o.Namespace == "", "Namespace"},
+		{o.Identity == "" && !o.Alone, "Identity"}, {o.Namespace == "" && !o.Alone, "Namespace"},
 	} {
 		if need.missing {
 			errs = append(errs, fmt.Errorf("starter option %s is missing", need.name))
