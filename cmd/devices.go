@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,22 +18,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/cmd/live"
 	"github.com/sickbay-dev/sickbay/cmd/show"
 	"github.com/sickbay-dev/sickbay/pkg/config"
 )
 
-const (
-	// readLimit bounds one reading of the cluster.
-	readLimit = 60 * time.Second
-	// casesEvery is how often --watch asks Temporal, and watchQueries how many
-	// workflows it queries each time: watching must not be a load.
-	casesEvery   = 2 * time.Second
-	watchQueries = 20
-	// redrawEvery is how often --watch draws at least, so that ages go on, and
-	// redrawAfter how long it gathers changes before it draws them.
-	redrawEvery = time.Second
-	redrawAfter = 200 * time.Millisecond
-)
+// readLimit bounds one reading of the cluster.
+const readLimit = 60 * time.Second
 
 type devicesFlags struct {
 	filter listing.Filter
@@ -119,7 +109,10 @@ func runDevices(ctx context.Context, streams Streams, flags devicesFlags) error 
 	}
 	defer temporal.Close()
 	if flags.watch {
-		return watchDevices(ctx, streams, flags.filter, format, colour, clients, temporal, set.Temporal.Namespace)
+		return live.Run(ctx, live.Options{
+			Clients: clients, Temporal: temporal, Namespace: set.Temporal.Namespace, Filter: flags.filter,
+			Screen: show.NewScreen(streams.Out, format, colour, terminalSize(streams.Out)),
+		})
 	}
 	return listDevices(ctx, streams, flags.filter, format, colour, clients, temporal, set.Temporal.Namespace)
 }
@@ -185,107 +178,6 @@ func listDevices(ctx context.Context, streams Streams, filter listing.Filter, fo
 		return errPartial
 	}
 	return nil
-}
-
-// watchDevices shows what changes until ctx is done, which is how it is meant to
-// end.
-func watchDevices(ctx context.Context, streams Streams, filter listing.Filter, format show.Format, colour bool,
-	clients listing.Clients, temporal client.Client, namespace string,
-) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	watch, err := startWatch(ctx, clients)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	defer watch.Wait()
-	defer stop()
-	known := followCases(ctx, listing.NewCaseReader(temporal, namespace, watchQueries))
-	screen := show.NewScreen(streams.Out, format, colour, terminalSize(streams.Out))
-	if err := screen.Enter(); err != nil {
-		return fmt.Errorf("clear the terminal: %w", err)
-	}
-	return errors.Join(drawDevices(ctx, screen, filter, watch, known), screen.Leave())
-}
-
-// startWatch gives the first reading of the cluster a limit, and the watch none.
-func startWatch(ctx context.Context, clients listing.Clients) (*listing.Watch, error) {
-	first, cancel := context.WithCancelCause(ctx)
-	limit := time.AfterFunc(readLimit, func() {
-		cancel(fmt.Errorf("the cluster could not be read within %s", readLimit))
-	})
-	watch, err := listing.NewWatch(first, clients)
-	if !limit.Stop() && err == nil {
-		// The limit passed in the same moment; the watch has ended by it.
-		err = context.Cause(first)
-	}
-	return watch, err
-}
-
-// knownCases is what Temporal last told.
-type knownCases struct {
-	cases    []listing.Case
-	problems []string
-}
-
-// followCases asks Temporal for the open cases, over and over, until ctx is done.
-func followCases(ctx context.Context, reader *listing.CaseReader) <-chan knownCases {
-	told := make(chan knownCases)
-	go func() {
-		defer close(told)
-		pause := time.NewTicker(casesEvery)
-		defer pause.Stop()
-		for {
-			cases, problems := reader.Read(ctx)
-			select {
-			case told <- knownCases{cases, problems}:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return told
-}
-
-func drawDevices(ctx context.Context, screen *show.Screen, filter listing.Filter, watch *listing.Watch, told <-chan knownCases) error {
-	known := knownCases{problems: []string{"Temporal has not answered yet"}}
-	redraw := time.NewTimer(0)
-	defer redraw.Stop()
-	soon := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case latest, open := <-told:
-			if !open {
-				return nil
-			}
-			known = latest
-		case <-watch.Changed():
-		case <-redraw.C:
-			soon = false
-			redraw.Reset(redrawEvery)
-			cluster := watch.Cluster()
-			cluster.Problems = slices.Concat(cluster.Problems, known.problems)
-			narrowed, _ := listing.Join(cluster, known.cases, time.Now().UTC()).Narrow(filter)
-			if err := screen.Show(narrowed); err != nil {
-				return err
-			}
-			continue
-		}
-		if !soon {
-			soon = true
-			redraw.Reset(redrawAfter)
-		}
-	}
 }
 
 // terminalSize returns how to ask for a terminal's size, or nil if out is none.
