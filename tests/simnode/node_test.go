@@ -97,12 +97,6 @@ func TestAThousandNodesKeepTheirLeasesFresh(t *testing.T) {
 	begin := time.Now()
 	must(t, f.Add(f.ctx, specs...))
 	t.Logf("%d nodes with 8 devices each registered in %.1fs", nodes, time.Since(begin).Seconds())
-	t.Cleanup(func() {
-		for _, spec := range specs {
-			_ = f.client.CoreV1().Nodes().Delete(t.Context(), spec.Name, metav1.DeleteOptions{})
-		}
-	})
-
 	added := time.Now()
 	eventually(t, f.ctx, "every Lease was renewed after the last node was added", func() bool {
 		leases, err := f.client.CoordinationV1().Leases("kube-node-lease").List(f.ctx, metav1.ListOptions{})

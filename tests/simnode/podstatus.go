@@ -58,18 +58,42 @@ func (c *Cluster) writePod(ctx context.Context, p *pod, always bool) (*Write, er
 		return nil, err
 	}
 	sent := time.Now()
-	accepted, err := c.client.CoreV1().Pods(p.key.Namespace).Patch(ctx, p.key.Name,
-		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil, nil
-	}
+	accepted, err := c.patchStatus(ctx, p, patch)
 	if err != nil {
+		// A kubelet tries again until it gets through.
+		c.podQueue.AddRateLimited(p.key)
 		return nil, fmt.Errorf("write the status of Pod %s: %w", p.key, err)
+	}
+	if accepted == nil {
+		return nil, nil
 	}
 	p.written, p.sealed = string(canonical), finished
 	return &Write{
 		Pod: p.key, UID: p.uid, ResourceVersion: accepted.ResourceVersion, Sent: sent, Accepted: time.Now(),
 	}, nil
+}
+
+// patchStatus returns the Pod as written, or nil if it is no more. The API
+// server answers Conflict both when the UID is another one and when other
+// writers were faster all the time; only the second is worth another try.
+func (c *Cluster) patchStatus(ctx context.Context, p *pod, patch []byte) (*corev1.Pod, error) {
+	pods := c.client.CoreV1().Pods(p.key.Namespace)
+	for {
+		accepted, err := pods.Patch(ctx, p.key.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return accepted, err
+		}
+		now, err := pods.Get(ctx, p.key.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && now.UID != p.uid {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // status renders the Pod's status in a canonical order. The caller holds
@@ -127,6 +151,9 @@ func (p *pod) containerStatus(name string) corev1.ContainerStatus {
 		}
 		status.Image, status.ImageID = spec.Image, spec.Image
 		status.Resources = spec.Resources.DeepCopy()
+		if len(spec.Resources.Requests) > 0 {
+			status.AllocatedResources = spec.Resources.Requests.DeepCopy()
+		}
 		// A Pod that ended has its claims unprepared, and the kubelet then
 		// knows no device of them (seen on kubelet 1.36.3 and 1.37.2: entries
 		// null in the status that says Failed or Succeeded).

@@ -14,7 +14,8 @@ type Options struct {
 	// Empty runs none.
 	Kubernetes string
 	// NoTaintRules serves no DeviceTaintRule API, as a 1.36 cluster does unless
-	// its operator switched the beta API on.
+	// its operator switched the beta API on. A cluster that serves it and does
+	// not act on it is FeatureGates: {"DRADeviceTaintRules": false}.
 	NoTaintRules bool
 	// FeatureGates are set on every Kubernetes part, over the stack's own
 	// choice: see featureGates.
@@ -111,16 +112,27 @@ func (o Options) featureGates(r release) map[string]bool {
 	return gates
 }
 
-// runtimeConfig switches on the API versions that are not served by default.
+// runtimeConfig switches on the API versions that are not served by default, and
+// the taint API off. Which resources are served does not depend on the gates: a
+// cluster can serve DeviceTaintRules that its scheduler ignores (both versions,
+// pkg/registry/resource/rest/storage_resource.go).
 func (o Options) runtimeConfig(r release) []string {
-	if r.minor != "1.36" {
-		return nil
+	var config []string
+	if r.minor == "1.36" {
+		config = append(config, "resource.k8s.io/v1beta1=true", "resource.k8s.io/v1alpha3=true")
+		if !o.NoTaintRules {
+			return append(config, "resource.k8s.io/v1beta2=true")
+		}
 	}
-	served := []string{"resource.k8s.io/v1beta1=true", "resource.k8s.io/v1alpha3=true"}
-	if !o.NoTaintRules {
-		served = append(served, "resource.k8s.io/v1beta2=true")
+	if o.NoTaintRules {
+		for _, version := range []string{"v1alpha3", "v1beta2", "v1"} {
+			if version == "v1" && r.minor == "1.36" {
+				continue // 1.36 has no such version of it
+			}
+			config = append(config, "resource.k8s.io/"+version+"/devicetaintrules=false")
+		}
 	}
-	return served
+	return config
 }
 
 // gateFlag renders gates for --feature-gates, in a fixed order.

@@ -209,13 +209,7 @@ func (p *part) kill() error {
 	return nil
 }
 
-// running says whether the process is there.
-func (p *part) running() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.runningLocked()
-}
-
+// runningLocked says whether the process is there. The caller holds mu.
 func (p *part) runningLocked() bool {
 	if p.cmd == nil {
 		return false

@@ -10,8 +10,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -22,12 +24,14 @@ import (
 // flags of the command line.
 type flags struct {
 	kubernetes string
+	oneVersion bool // --kubernetes was given
 	nodes      int
 	devices    int
 	dir        string
 	attributes string
 	buildOnly  bool
-	all        bool
+	node       bool
+	cli        bool
 }
 
 func main() {
@@ -37,9 +41,11 @@ func main() {
 	flag.IntVar(&f.devices, "devices", 8, "devices of each simulated node")
 	flag.StringVar(&f.dir, "dir", "", "keep data and logs in this folder, and go on with what is in it (default: a temporary one)")
 	flag.StringVar(&f.attributes, "search-attributes", "", "custom search attributes of the Temporal namespace, NAME=TYPE,…")
-	flag.BoolVar(&f.buildOnly, "build-only", false, "build what is missing and end")
-	flag.BoolVar(&f.all, "all", false, "with --build-only: every version, and the parts of a real node")
+	flag.BoolVar(&f.buildOnly, "build-only", false, "build what is missing and end; every version, unless --kubernetes names one")
+	flag.BoolVar(&f.node, "node", false, "with --build-only: also kubelet and containerd")
+	flag.BoolVar(&f.cli, "temporal-cli", false, "with --build-only: also the temporal command")
 	flag.Parse()
+	flag.Visit(func(set *flag.Flag) { f.oneVersion = f.oneVersion || set.Name == "kubernetes" })
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "stack: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
@@ -112,9 +118,9 @@ func announce(out io.Writer, s *stack.Stack) {
 }
 
 func build(ctx context.Context, f flags) error {
-	versions := []string{f.kubernetes}
-	if f.all {
-		versions = stack.Versions()
+	versions := stack.Versions()
+	if f.oneVersion {
+		versions = []string{f.kubernetes}
 	}
 	parts := []stack.Part{stack.PartTemporal}
 	for _, version := range versions {
@@ -123,7 +129,7 @@ func build(ctx context.Context, f flags) error {
 			return err
 		}
 		parts = append(parts, controlPlane...)
-		if f.all {
+		if f.node {
 			node, err := stack.NodeParts(version)
 			if err != nil {
 				return err
@@ -131,8 +137,17 @@ func build(ctx context.Context, f flags) error {
 			parts = append(parts, node...)
 		}
 	}
-	_, err := stack.Build(ctx, os.Stderr, parts...)
-	return err
+	if f.cli {
+		parts = append(parts, stack.PartTemporalCLI)
+	}
+	binaries, err := stack.Build(ctx, os.Stderr, parts...)
+	if err != nil {
+		return err
+	}
+	for _, part := range slices.Sorted(maps.Keys(binaries)) {
+		fmt.Printf("%s\t%s\n", part, binaries[part])
+	}
+	return nil
 }
 
 func parseAttributes(list string) (map[string]string, error) {
