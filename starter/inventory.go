@@ -24,6 +24,8 @@ type pool struct {
 	// changed is when a slice last changed; dirty asks for a judgement.
 	changed time.Time
 	dirty   bool
+	// used is when devices that aren't listed were last known to be in use.
+	used map[device.Key]time.Time
 }
 
 // believed is the pool to reason with: as it is listed if it is complete, else as
@@ -162,8 +164,14 @@ func (t *tracker) judgeGone(p *pool, d device.PoolDevice) bool {
 		t.missing(r, device.MissingFromPool, moved.String(), false)
 		return true
 	case t.inUse(p, d.Key, r):
+		p.used[d.Key] = t.clock.Now()
+		return true
+	case t.clock.Now().Before(p.used[d.Key].Add(t.timing.Return)):
+		// It was given back just now, and its driver has yet to list it again.
+		p.dirty = true
 		return true
 	}
+	delete(p.used, d.Key)
 	if r == nil {
 		r = t.record(d.Key, p.node)
 	}

@@ -3,6 +3,7 @@ package starter
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 )
@@ -77,7 +78,7 @@ func (t *tracker) sliceSeen(name string, view device.Slice) {
 		t.sliceOf[name] = key
 		p := t.pools[key]
 		if p == nil {
-			p = &pool{key: key, slices: map[string]device.Slice{}}
+			p = &pool{key: key, slices: map[string]device.Slice{}, used: map[device.Key]time.Time{}}
 			t.pools[key] = p
 		}
 		p.slices[name] = view
