@@ -20,6 +20,7 @@ func TestTheStartersBlindnessIsNoNews(t *testing.T) {
 	s.lead()
 	s.report("train-0", key, device.Healthy, "")
 	s.allocate("train-0", key)
+	s.allocate("train-1", gpu("anvil-07", "gpu-2"))
 	s.slice("anvil-07", 4, eight("anvil-07")[4:]...)
 	s.pass(time.Hour)
 	none(t, s.send(), "started, and not everything is listed")
