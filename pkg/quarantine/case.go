@@ -8,9 +8,13 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
-// maxReports bounds the reports that a case carries, so that its state stays
-// small whatever number of Pods come and go. Reports of ended Pods go first.
-const maxReports = 32
+// What a case carries is bounded, so that its state stays well under 64 KiB
+// whatever number of Pods come and go and whatever drivers and people write.
+// Reports of ended Pods go first.
+const (
+	maxReports = 32
+	maxHolders = 32
+)
 
 // Case is everything that is remembered of a device's present case. It is the
 // workflow's state: plain data, absolute times, no more than Decide needs.
@@ -58,7 +62,8 @@ type Case struct {
 	MovedTo string `json:"movedTo,omitempty"`
 	// Absence is set while the device is missing.
 	Absence *Absence `json:"absence,omitempty"`
-	// Former is the phase to go back to when a gone device returns.
+	// Former is the phase to go back to when a gone device returns, or when a mark
+	// that was adopted into an open case turns out not to be there.
 	Former Phase `json:"former,omitempty"`
 
 	Mark Mark `json:"mark,omitzero"`
@@ -77,6 +82,11 @@ type Case struct {
 	// when the watch last said something better than what is believed.
 	LookedAt  time.Time `json:"lookedAt,omitzero"`
 	DoubtedAt time.Time `json:"doubtedAt,omitzero"`
+	// LookAfter is when something happened that a look asked for earlier can't
+	// have seen, e.g. that the mark came into force. LookHeld is the end of the
+	// pause after looks that failed; nothing shortens it.
+	LookAfter time.Time `json:"lookAfter,omitzero"`
+	LookHeld  time.Time `json:"lookHeld,omitzero"`
 
 	// Words are the operators' words that are still of use.
 	Words []Word `json:"words,omitempty"`
@@ -99,6 +109,9 @@ type Absence struct {
 	Since  time.Time            `json:"since"`
 	// SettledAt is when the absence counts, if it lasts.
 	SettledAt time.Time `json:"settledAt"`
+	// MissedAt is when the last live look that found the device missing was
+	// asked for. An incomplete pool finds nothing missing.
+	MissedAt time.Time `json:"missedAt,omitzero"`
 }
 
 // MarkState says how a quarantine is enforced.
@@ -143,6 +156,9 @@ type Mark struct {
 	ConfirmedAt  time.Time `json:"confirmedAt,omitzero"`
 }
 
+// outdated tells whether the mark isn't known to say what it should.
+func (m Mark) outdated() bool { return m.Written != m.Revision }
+
 // Open tells whether there is a case that isn't over.
 func (c Case) Open() bool { return c.Phase != PhaseNone && c.Phase != PhaseClosed }
 
@@ -157,6 +173,12 @@ func (c Case) Advisory() bool {
 // Held tells whether a Pod holds the device: as the claims said at the last
 // look, or as a live Pod's status says.
 func (c Case) Held() bool { return len(c.Holders) > 0 || c.Evidence().Held }
+
+// forgotten tells whether a gone device has been gone for so long that its mark is
+// to be removed.
+func (c Case) forgotten(now time.Time) bool {
+	return c.Phase == PhaseGone && !c.ForgetAt.IsZero() && !c.ForgetAt.After(now)
+}
 
 // NextWake is the earliest deadline after now, or zero when only an event can
 // carry the case on.

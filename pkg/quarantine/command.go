@@ -67,11 +67,15 @@ func (d *decision) owed() []Command {
 	var commands []Command
 	switch {
 	case d.p.Mode != ModeEnforce:
-	case c.Mark.State == MarkWanted || c.Mark.State == MarkInForce && c.Mark.Written != c.Mark.Revision:
+	case c.Mark.State == MarkWanted, c.Mark.State == MarkInForce && c.Mark.outdated() && c.Mark.RetryAt.IsZero():
+		until := c.LeaseUntil
+		if c.Phase == PhaseGone {
+			until = c.ForgetAt
+		}
 		commands = append(commands, PutMark{
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
 			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
-			Actor: c.Actor, Since: c.Since, Until: c.LeaseUntil, Hardware: c.Incarnation,
+			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
 		})
 	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():
 		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})

@@ -49,9 +49,12 @@ type decision struct {
 	seen string
 	// lost is set when an Unknown in this event is the loss of a known health.
 	lost bool
-	// worst is the gravest fault among this event's readings, for the case that
-	// it may open.
-	worst *Reading
+	// What this event's readings say, for the case that it may open: the gravest
+	// fault, whether one of them quarantines at once, and when the earliest of
+	// those that are not good was seen.
+	worst     *Reading
+	confirmed bool
+	notGoodAt time.Time
 }
 
 // advance takes every transition that the evidence and the deadlines call for
@@ -85,28 +88,33 @@ func (d *decision) stepNone() {
 	switch value := d.value(); {
 	case value == device.Unhealthy:
 		worst := d.worstFault()
-		if worst.Reason.Action == reason.ActionSuspect && !d.c.Confirmed {
-			d.open(PhaseSuspect, worst.Reason, worst.Message)
-			d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
-			d.c.LookAt = d.now.Add(d.p.backoff(0))
+		if worst.Reason.Action == reason.ActionSuspect && !d.confirmed {
+			d.suspect(worst.Reason, worst.Message)
 			return
 		}
 		d.open(PhaseQuarantined, worst.Reason, worst.Message)
+		d.c.Confirmed = true
 		d.enterQuarantine()
 	case value == device.Unknown && d.lost:
-		d.open(PhaseSuspect, unknownReason, d.c.Evidence().Message)
-		d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
-		d.c.LookAt = d.now.Add(d.p.backoff(0))
+		d.suspect(unknownReason, clip(d.c.Evidence().Message, maxMessage))
 	case d.c.Absence != nil && d.c.Absence.Reason == device.MissingFromPool:
-		d.open(PhaseSuspect, missingReason, "")
+		d.suspect(missingReason, "")
 	}
+}
+
+// suspect opens a case that waits out the grace window. Its clock runs from the
+// first not-good moment, whatever is said meanwhile.
+func (d *decision) suspect(why reason.Match, message string) {
+	d.open(PhaseSuspect, why, message)
+	d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
+	d.c.LookAt = d.now.Add(d.p.backoff(0))
 }
 
 func (d *decision) stepSuspect() {
 	c := &d.c
 	graceOver := !c.GraceUntil.After(d.now)
 	switch {
-	case d.value() == device.Unhealthy && (c.Confirmed || graceOver):
+	case c.Confirmed || graceOver && d.value() == device.Unhealthy:
 		c.Phase = PhaseQuarantined
 		d.enterQuarantine()
 		d.notify(NoticePhase, true, fmt.Sprintf("quarantined: %s", describe(c.Reason, c.Message)))
@@ -164,9 +172,11 @@ func (d *decision) followMode() {
 		c.Mark.State = MarkWanted
 	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused) && d.p.Mode == ModeObserve:
 		c.Mark.State = MarkObserved
-		c.Mark.RetryAt = time.Time{}
+		c.Mark.RetryAt, c.GoodSince = time.Time{}, time.Time{}
 	case c.Mark.State == MarkRefused && !c.Mark.RetryAt.After(d.now):
 		c.Mark.State = MarkWanted
+		c.Mark.RetryAt = time.Time{}
+	case c.Mark.State == MarkInForce && !c.Mark.RetryAt.After(d.now):
 		c.Mark.RetryAt = time.Time{}
 	}
 }
@@ -178,10 +188,13 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 	d.c = Case{
 		Device: old.Device, Node: old.Node, Phase: phase, Incarnation: old.Incarnation,
 		Epoch:  max(d.now.UnixMilli(), old.Epoch+1),
-		Reason: why, Message: message, Severity: why.Severity, Confirmed: old.Confirmed && !old.Open(),
+		Reason: why, Message: message, Severity: why.Severity,
 		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),
 		Reports: old.Reports, Absence: old.Absence,
 		Notices: old.Notices, NoticeSeq: old.NoticeSeq,
+	}
+	if d.c.Absence != nil {
+		d.c.MovedTo = old.MovedTo
 	}
 	d.notify(NoticeOpened, true, fmt.Sprintf("case opened as %s: %s", phase, describe(why, message)))
 }
@@ -192,10 +205,16 @@ func (d *decision) close(end End, why string) {
 	c.Phase, c.End = PhaseClosed, end
 	c.Waiting, c.LookAt, c.GraceUntil, c.LeaseUntil = WaitingForNothing, time.Time{}, time.Time{}, time.Time{}
 	c.CoolUntil, c.ForgetAt, c.Absence, c.Confirmed = time.Time{}, time.Time{}, nil, false
-	if end == EndGone || end == EndMarkGone {
+	c.MovedTo = ""
+	switch end {
+	case EndGone, EndMarkGone:
 		// The reports are those of hardware that isn't there any more; kept, they
 		// would open the next case.
 		c.Reports = nil
+	case EndHealthBack, EndAdvisory:
+		// A live holder has disproved what ended Pods last said; kept, it would
+		// speak again as soon as that holder leaves.
+		c.Reports = slices.DeleteFunc(c.Reports, func(r device.Report) bool { return r.Ended })
 	}
 	d.notify(NoticeClosed, false, fmt.Sprintf("case closed (%s): %s", end, why))
 }
@@ -224,7 +243,7 @@ func (d *decision) waiting() Waiting {
 	case PhaseRetired:
 		return WaitingForOperator
 	case PhaseGone:
-		if c.Mark.State == MarkLifting && c.Mark.Detail != "" {
+		if c.forgotten(d.now) && c.Mark.Detail != "" {
 			return WaitingForOperator
 		}
 		return WaitingForReturn
@@ -257,11 +276,20 @@ func (d *decision) waitingInQuarantine() Waiting {
 	return WaitingForRecovery
 }
 
-// lookBy asks for a live look no later than at.
+// lookBy asks for a live look no later than at, or at the end of the pause that
+// failed looks impose.
 func (d *decision) lookBy(at time.Time) {
+	at = later(at, d.c.LookHeld)
 	if d.c.LookAt.IsZero() || d.c.LookAt.After(at) {
 		d.c.LookAt = at
 	}
+}
+
+// lookAnew asks for a look at once. One that is under way doesn't answer it,
+// because it may have read before what has just happened.
+func (d *decision) lookAnew() {
+	d.c.LookAfter = d.now
+	d.lookBy(d.now)
 }
 
 func describe(why reason.Match, message string) string {

@@ -110,11 +110,12 @@ const (
 
 // MarkReported is the answer to a PutMark or LiftMark.
 type MarkReported struct {
-	Outcome  MarkOutcome `json:"outcome"`
-	Revision int64       `json:"revision,omitempty"`
-	Epoch    int64       `json:"epoch"`
-	Name     string      `json:"name,omitempty"`
-	Detail   string      `json:"detail,omitempty"`
+	Outcome MarkOutcome `json:"outcome"`
+	// Revision is the PutMark's; zero answers a LiftMark.
+	Revision int64  `json:"revision,omitempty"`
+	Epoch    int64  `json:"epoch"`
+	Name     string `json:"name,omitempty"`
+	Detail   string `json:"detail,omitempty"`
 	// Before is what an older epoch's mark said that this one took over, or what
 	// the later epoch's mark says.
 	Before *MarkFound `json:"before,omitempty"`

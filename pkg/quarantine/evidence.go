@@ -41,8 +41,8 @@ func (d *decision) observed(e Observed) {
 		if d.believe(r, false) == device.Doubted {
 			c.DoubtedAt = d.now
 			// A fault that is in force ends by the gates alone; nothing is gained
-			// by looking at a Healthy early.
-			if c.Phase == PhaseSuspect || c.Advisory() {
+			// by looking at a Healthy early. A holder that left is worth a look.
+			if c.Phase == PhaseSuspect || c.Advisory() || c.Open() && r.Ended {
 				d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
 			}
 		}
@@ -52,23 +52,67 @@ func (d *decision) observed(e Observed) {
 // believe offers one reading to the case.
 func (d *decision) believe(r Reading, live bool) device.Belief {
 	c := &d.c
-	reports, belief := device.Believe(c.Reports, r.Report, live)
-	if belief != device.Believed {
+	r.Message = clip(r.Message, maxMessage)
+	report := r.Report
+	report.Message = clip(report.Message, maxReport)
+	if belief := offer(c.Reports, report, live); belief != device.Believed {
+		if belief == device.Repeated && !live {
+			d.late(r)
+		}
 		return belief
 	}
+	reports, _ := device.Believe(c.Reports, report, true)
 	c.Reports = bound(reports)
-	d.seen = fmt.Sprintf("%s: %s %q at version %s", r.Pod, r.Health, r.Message, r.Version)
+	d.seen = fmt.Sprintf("%s: %s %q at version %s", r.Pod, r.Health, report.Message, r.Version)
 	if r.Health.WorseThan(device.Healthy) {
 		c.GoodSince = time.Time{}
 		c.Looks = 0
 	}
-	if r.Ended && c.Open() {
-		d.lookBy(d.now)
+	if judged(report).WorseThan(device.Healthy) && !r.Observed.IsZero() && (d.notGoodAt.IsZero() || r.Observed.Before(d.notGoodAt)) {
+		d.notGoodAt = r.Observed
+	}
+	if r.Ended && c.Open() && !live {
+		d.lookAnew()
 	}
 	if r.Health == device.Unhealthy && r.Fault {
 		d.blame(r)
 	}
-	return belief
+	return device.Believed
+}
+
+// offer asks what would be believed of a reading as far as the device's own
+// faults go: from an Unhealthy that is its fault to one that isn't is a change for
+// the better, and takes a live read.
+func offer(known []device.Report, offered device.Report, live bool) device.Belief {
+	if _, belief := device.Believe(known, offered, live); belief == device.Repeated {
+		return belief
+	}
+	own := slices.Clone(known)
+	for i, r := range own {
+		own[i].Health = judged(r)
+	}
+	offered.Health = judged(offered)
+	if _, belief := device.Believe(own, offered, live); belief == device.Doubted {
+		return belief
+	}
+	return device.Believed
+}
+
+// late takes in a fault that a newer reading of its Pod has overtaken on the way.
+// If it was seen in this episode it counts as it would have in time: a later mild
+// event never hides a grave one. It is never news for the next episode.
+func (d *decision) late(r Reading) {
+	c := &d.c
+	if !c.Open() || r.Health != device.Unhealthy || !r.Fault || r.Observed.Before(c.FirstNotGood) {
+		return
+	}
+	overtaken := func(known device.Report) bool {
+		return known.Pod.UID == r.Pod.UID && known.Version.Newer(r.Version)
+	}
+	if slices.ContainsFunc(c.Reports, overtaken) {
+		d.seen = fmt.Sprintf("%s: %s %q at version %s, late", r.Pod, r.Health, r.Message, r.Version)
+		d.blame(r)
+	}
 }
 
 // blame takes a fault into the case. Severity only rises, and of two reasons as
@@ -76,15 +120,15 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 // seen doesn't matter.
 func (d *decision) blame(r Reading) {
 	c := &d.c
-	if r.Reason.Action == reason.ActionQuarantine {
-		c.Confirmed = true
-	}
+	confirms := r.Reason.Action == reason.ActionQuarantine
 	if !c.Open() {
+		d.confirmed = d.confirmed || confirms
 		if d.worst == nil || outranks(r.Reason, r.Message, d.worst.Reason, d.worst.Message) {
 			d.worst = &r
 		}
 		return
 	}
+	c.Confirmed = c.Confirmed || confirms
 	d.raise(r.Reason, r.Message)
 }
 
@@ -105,9 +149,14 @@ func (d *decision) raise(why reason.Match, message string) {
 	}
 }
 
+// outranks orders reasons. That nothing is known ranks below every fault that is
+// as severe.
 func outranks(a reason.Match, aMessage string, b reason.Match, bMessage string) bool {
 	if a.Severity != b.Severity {
 		return a.Severity > b.Severity
+	}
+	if unknown := b.Code == reason.HealthUnknown; unknown != (a.Code == reason.HealthUnknown) {
+		return unknown
 	}
 	if x, y := closesRank(a.Closes), closesRank(b.Closes); x != y {
 		return x > y
@@ -144,22 +193,25 @@ func (d *decision) worstFault() Reading {
 func (d *decision) value() device.Health {
 	reports := slices.Clone(d.c.Reports)
 	for i, r := range reports {
-		if r.Health == device.Unhealthy && !r.Fault {
-			reports[i].Health = device.Healthy
-		}
+		reports[i].Health = judged(r)
 	}
 	return device.Fuse(reports).Value
 }
 
-// firstNotGood is when the evidence at hand turned bad, as far as Sickbay saw it.
-func (d *decision) firstNotGood() time.Time {
-	first := d.now
-	for _, r := range d.c.Reports {
-		if r.Health.WorseThan(device.Healthy) && !r.Observed.IsZero() && r.Observed.Before(first) {
-			first = r.Observed
-		}
+func judged(r device.Report) device.Health {
+	if r.Health == device.Unhealthy && !r.Fault {
+		return device.Healthy
 	}
-	return first
+	return r.Health
+}
+
+// firstNotGood is when the readings that open a case were first seen. What was
+// known before belongs to an earlier episode and doesn't date this one back.
+func (d *decision) firstNotGood() time.Time {
+	if !d.notGoodAt.IsZero() && d.notGoodAt.Before(d.now) {
+		return d.notGoodAt
+	}
+	return d.now
 }
 
 // goodFor tells whether live looks found the device healthy for so long, the

@@ -8,45 +8,89 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 )
 
-// patience is how much slower looks become once they can't change much.
+// patience is how much slower looks become once they can't change much, and after
+// how many in a row that changed nothing a hopeful case is taken for such a one.
 const patience = 10
 
-// looked takes in the answer to a live look.
+// looked takes in the answer to a live look. An answer that was asked for before
+// the case was opened, or before one that is in already, says nothing new.
 func (d *decision) looked(e Looked) {
 	c := &d.c
-	if !c.Open() {
-		return
-	}
-	if e.Failed != "" {
-		c.Looks++
-		c.LookAt = d.now.Add(d.p.backoff(c.Looks))
-		return
-	}
 	asked := e.Asked
 	if asked.IsZero() {
 		asked = d.now
 	}
+	if !c.Open() || asked.Before(c.LookedAt) || asked.Before(c.Since) {
+		return
+	}
+	if e.Failed != "" {
+		c.Looks++
+		c.LookHeld = d.now.Add(d.p.backoff(c.Looks))
+		c.LookAt = c.LookHeld
+		return
+	}
+	// A mark says what hardware it was made for, the inventory what hardware is
+	// there, and what Pods say is about that.
+	if e.Mark != nil {
+		d.foundMark(e, asked)
+	}
+	d.lookedForDevice(e, asked)
 	d.seen = "live look"
-	c.LookedAt = asked
+	again := asked.Equal(c.LookedAt)
+	c.LookedAt, c.LookHeld = asked, time.Time{}
 	if e.Node != "" {
 		c.Node = e.Node
 	}
 	held := c.Held()
-	for _, r := range e.Readings {
-		d.believe(r, true)
-	}
+	d.read(e.Readings, asked)
 	d.end(e.Ended)
-	c.Holders = slices.Clone(e.Holders)
+	c.Holders = slices.Clone(e.Holders[:min(len(e.Holders), maxHolders)])
 	if held && !c.Held() {
 		c.CoolUntil = d.now.Add(d.p.CoolDown)
 	}
-	if e.Presence != nil {
-		d.inventory(*e.Presence)
+	if e.Mark == nil {
+		d.foundNoMark(asked)
 	}
-	d.lookedAtMark(e, asked)
-	d.judge(e)
+	d.judge(e, again)
 	if c.Open() {
 		d.scheduleLook(asked)
+	}
+}
+
+// read takes in what Pods said on a live read. What the watch told of a Pod after
+// the look was asked for may be newer than what the look found: the worse of the
+// two stands, and another look follows.
+func (d *decision) read(readings []Reading, asked time.Time) {
+	for _, r := range readings {
+		newer := func(known device.Report) bool {
+			return known.Pod.UID == r.Pod.UID && known.Observed.After(asked) &&
+				known.Version.Newer(r.Version) && judged(known).WorseThan(judged(r.Report))
+		}
+		if slices.ContainsFunc(d.c.Reports, newer) {
+			d.c.DoubtedAt = d.now
+			continue
+		}
+		d.believe(r, true)
+	}
+}
+
+// lookedForDevice takes in whether a look found the device listed. Nothing to
+// ask (the device-plugin path) leaves what the watch said standing; an inventory
+// without an answer (an incomplete pool) confirms nothing.
+func (d *decision) lookedForDevice(e Looked, asked time.Time) {
+	c := &d.c
+	switch {
+	case e.Presence != nil && e.Presence.Present && c.Absence != nil && c.Absence.Since.After(asked):
+		// It went missing after this was read.
+	case e.Presence != nil:
+		d.inventory(*e.Presence)
+	case c.Absence != nil && c.Absence.Reason == device.NodeDeleted:
+		return
+	case c.Absence != nil && c.Device.Path() != device.PathPlugin:
+		return
+	}
+	if c.Absence != nil && !c.Absence.Since.After(asked) {
+		c.Absence.MissedAt = asked
 	}
 }
 
@@ -61,8 +105,9 @@ func (d *decision) end(uids []string) {
 
 // judge decides whether this look found the device healthy: a live holder's word,
 // no other one against it, from a ready node whose Lease moved on since the look
-// before. The first look only takes the Lease down.
-func (d *decision) judge(e Looked) {
+// before. The first look only takes the Lease down, and an answer that comes again
+// moves nothing.
+func (d *decision) judge(e Looked, again bool) {
 	c := &d.c
 	advanced := e.NodeLease != "" && c.Lease != "" && e.NodeLease != c.Lease
 	evidence := c.Evidence()
@@ -76,7 +121,7 @@ func (d *decision) judge(e Looked) {
 		c.GoodSince = time.Time{}
 	case advanced && c.GoodSince.IsZero():
 		c.GoodSince = d.now
-	case !advanced && c.GoodSince.IsZero():
+	case c.GoodSince.IsZero() || again:
 		// Nothing yet to hold the Lease against.
 	case !advanced:
 		c.GoodSince = time.Time{}
@@ -93,22 +138,30 @@ func (d *decision) judge(e Looked) {
 func (d *decision) scheduleLook(asked time.Time) {
 	c := &d.c
 	c.LookAt = time.Time{}
+	if c.LookAfter.After(asked) {
+		d.lookBy(d.now)
+	}
 	if c.DoubtedAt.After(asked) {
-		c.LookAt = d.now.Add(d.p.RecheckFirst)
+		d.lookBy(d.now.Add(d.p.RecheckFirst))
 	}
 	pause := d.p.backoff(c.Looks)
 	c.Looks++
-	window := d.p.Hysteresis
-	// A second look soon after the first good one sees the Lease move on.
-	promising := !c.GoodSince.IsZero() || c.Evidence().Live() && d.value() == device.Healthy
+	// window is what a good look has to be followed by, where that ends the case.
+	window := time.Duration(0)
+	// A second look soon after the first good one sees the Lease move on; where it
+	// doesn't for long, the node is out.
+	promising := !c.GoodSince.IsZero() || c.Evidence().Live() && d.value() == device.Healthy && c.Looks <= patience
 	switch {
 	case c.Phase == PhaseSuspect:
+		window = d.p.Hysteresis
 		if c.GraceUntil.IsZero() && c.Absence == nil && !promising {
 			pause *= patience
 		}
 	case c.Phase == PhaseGone:
 		pause = d.p.Lease
-	case c.Advisory():
+	case c.Absence != nil:
+		pause = max(pause, c.Absence.SettledAt.Sub(d.now))
+	case c.Phase == PhaseQuarantined && c.Advisory():
 		window = d.p.Stability
 		if !promising {
 			pause *= patience
@@ -119,42 +172,73 @@ func (d *decision) scheduleLook(asked time.Time) {
 		return
 	}
 	next := d.now.Add(pause)
-	if !c.GoodSince.IsZero() {
+	if window > 0 && !c.GoodSince.IsZero() {
 		next = later(c.GoodSince.Add(window), d.now.Add(time.Second))
 	}
 	d.lookBy(next)
 }
 
-// lookedAtMark compares the mark that a live read found with the one that the
-// case believes in. A read that was asked for before the mark was last confirmed
-// may have missed it.
-func (d *decision) lookedAtMark(e Looked, asked time.Time) {
+// foundMark compares the mark that a live read found with the one that the case
+// believes in. A read that was asked for before the mark was last seen may be
+// behind.
+func (d *decision) foundMark(e Looked, asked time.Time) {
 	c := &d.c
-	switch c.Mark.State {
-	case MarkAdopted:
+	if asked.Before(c.Mark.ConfirmedAt) {
+		return
+	}
+	switch {
+	case c.Phase == PhaseSuspect:
+		d.adoptInto(*e.Mark)
 		d.confirmAdopted(e)
-	case MarkInForce:
-		if asked.Before(c.Mark.ConfirmedAt) {
-			return
+	case c.Mark.State == MarkNone || c.Advisory():
+		d.adoptBeside(*e.Mark)
+		d.confirmAdopted(e)
+	case c.Mark.State == MarkAdopted:
+		d.confirmAdopted(e)
+	case c.Mark.State == MarkInForce && !e.MarkIntact:
+		d.restoreChanged("the mark did not say what was written")
+	}
+}
+
+func (d *decision) foundNoMark(asked time.Time) {
+	c := &d.c
+	switch {
+	case !c.Open() || asked.Before(c.Mark.ConfirmedAt):
+	case c.Mark.State == MarkAdopted:
+		d.adoptedGone()
+	case c.Mark.State == MarkInForce:
+		d.restoreDeleted("the mark was not there on a live read")
+	}
+}
+
+// adoptedGone goes on without a mark that was to be adopted: as what the case was
+// before, or on the evidence, or not at all.
+func (d *decision) adoptedGone() {
+	c := &d.c
+	former := c.Former
+	c.Mark = Mark{Revision: c.Mark.Revision, Restored: c.Mark.Restored}
+	if c.Phase != PhaseGone {
+		c.Former = PhaseNone
+	}
+	switch {
+	case d.value() == device.Unhealthy, former == PhaseQuarantined, former == PhaseRetired:
+		d.wantMark()
+	case c.Phase == PhaseQuarantined && (d.value() == device.Unknown && former == PhaseSuspect || c.Absence != nil):
+		if former != PhaseSuspect {
+			c.Reason, c.Message = missingReason, ""
 		}
-		if e.Mark == nil {
-			d.restore("the mark was not there on a live read")
-		} else if !e.MarkIntact {
-			d.restore("the mark did not say what was written")
-		}
+		c.Phase, c.Confirmed, c.LeaseUntil = PhaseSuspect, false, time.Time{}
+		c.GraceUntil = c.FirstNotGood.Add(d.p.Grace)
+		d.notify(NoticePhase, true, "the mark to adopt is gone; suspected as before")
+	default:
+		d.close(EndMarkGone, "the mark to adopt is gone")
 	}
 }
 
 func (d *decision) confirmAdopted(e Looked) {
 	c := &d.c
-	if e.Mark == nil {
-		c.Mark = Mark{}
-		if d.value() == device.Unhealthy {
-			d.wantMark()
-			return
-		}
-		d.close(EndMarkGone, "the mark to adopt is gone")
-		return
+	if c.Phase != PhaseGone {
+		c.Former = PhaseNone
 	}
 	c.Mark.State, c.Mark.Name = MarkInForce, e.Mark.Name
 	c.Mark.InForceSince, c.Mark.ConfirmedAt = d.now, d.now

@@ -8,28 +8,43 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
-// wantMark asks for the mark, as far as the mode lets.
+// wantMark asks for the mark, as far as the mode lets. One that is there stays in
+// force in either mode; what it says is brought up to date.
 func (d *decision) wantMark() {
 	c := &d.c
 	c.Mark.Revision++
 	c.Mark.RetryAt = time.Time{}
-	if d.p.Mode == ModeObserve {
-		if c.Mark.State != MarkInForce && c.Mark.State != MarkAdopted {
-			c.Mark.State = MarkObserved
-			d.lookBy(d.now)
-		}
-		return
+	switch {
+	case c.Mark.State == MarkInForce || c.Mark.State == MarkAdopted:
+	case d.p.Mode == ModeObserve:
+		c.Mark.State = MarkObserved
+		d.lookBy(d.now)
+	default:
+		c.Mark.State = MarkWanted
 	}
-	c.Mark.State = MarkWanted
 }
 
-// restore asks for a mark that somebody else removed or changed.
+// restoreDeleted asks for a mark that somebody else removed. Where the mode puts
+// nothing back the case is advisory from now on, and its window begins now.
+func (d *decision) restoreDeleted(why string) {
+	d.c.Mark.State, d.c.GoodSince = MarkNone, time.Time{}
+	d.restore(why)
+}
+
+// restoreChanged asks for a mark that says something else to be written again.
+// The object is there, so the case goes on with it in either mode.
+func (d *decision) restoreChanged(why string) {
+	if d.c.Mark.outdated() {
+		return
+	}
+	d.c.Mark.Written = 0
+	d.restore(why)
+}
+
 func (d *decision) restore(why string) {
-	c := &d.c
-	c.Mark.Restored++
-	c.Mark.State = MarkNone
+	d.c.Mark.Restored++
 	d.wantMark()
-	if c.Mark.State == MarkWanted {
+	if d.p.Mode == ModeEnforce {
 		d.notify(NoticeMarkRestored, true, why+"; the case is open, so it is put back")
 		return
 	}
@@ -46,7 +61,7 @@ func (d *decision) markSeen(e MarkSeen) {
 		// While it is being lifted or made, its absence is no news.
 		if c.Open() && c.Mark.State == MarkInForce && (e.Mark.Epoch == 0 || e.Mark.Epoch == c.Epoch) {
 			d.seen = fmt.Sprintf("mark %s deleted", e.Mark.Name)
-			d.restore("the mark was deleted by somebody else")
+			d.restoreDeleted("the mark was deleted by somebody else")
 		}
 		return
 	}
@@ -55,13 +70,15 @@ func (d *decision) markSeen(e MarkSeen) {
 	case !c.Open():
 		d.adopt(e.Mark)
 	case c.Mark.State == MarkInForce && e.Mark.Epoch == c.Epoch && !e.Intact:
-		d.restore("the mark was changed by somebody else")
+		d.restoreChanged("the mark was changed by somebody else")
 	case c.Phase == PhaseSuspect:
 		// The mark of an earlier case whose workflow is lost. That case had
 		// confirmed a fault; suspicion doesn't undo it.
 		d.adoptInto(e.Mark)
 	case e.Mark.Epoch > c.Epoch:
 		d.supersede(e.Mark)
+	case c.Advisory() || c.Mark.State == MarkNone:
+		d.adoptBeside(e.Mark)
 	}
 }
 
@@ -70,28 +87,49 @@ func (d *decision) markSeen(e MarkSeen) {
 // the mark is still there.
 func (d *decision) adopt(found MarkFound) {
 	old := d.c
-	d.open(PhaseQuarantined, found.match(), found.Message)
+	d.open(PhaseQuarantined, found.match(), found.message())
 	c := &d.c
 	if found.Epoch > old.Epoch {
 		c.Epoch = found.Epoch
 	}
 	d.inherit(found)
+	if found.Since > 0 {
+		if since := time.UnixMilli(found.Since).UTC(); since.Before(c.Since) {
+			c.Since, c.FirstNotGood = since, since
+		}
+	}
 	c.LeaseUntil = d.now.Add(d.p.Lease)
-	c.Mark = Mark{State: MarkAdopted, Name: found.Name, Revision: 1}
-	d.lookBy(d.now)
+	d.holdAdopted(found)
 }
 
+// adoptInto makes a suspect of which a mark was found a quarantined device.
 func (d *decision) adoptInto(found MarkFound) {
 	c := &d.c
-	c.Phase = PhaseQuarantined
-	d.raise(found.match(), found.Message)
+	c.Phase, c.Former = PhaseQuarantined, PhaseSuspect
+	d.raise(found.match(), found.message())
 	d.inherit(found)
 	c.Epoch = max(c.Epoch, found.Epoch)
 	c.GraceUntil, c.GoodSince = time.Time{}, time.Time{}
 	c.LeaseUntil = d.now.Add(d.p.Lease)
-	c.Mark = Mark{State: MarkAdopted, Name: found.Name, Revision: 1}
-	d.lookBy(d.now)
+	d.holdAdopted(found)
 	d.notify(NoticePhase, true, fmt.Sprintf("quarantined: mark %s of an earlier case is still there", found.Name))
+}
+
+// adoptBeside takes a mark of an earlier case into one that has none of its own,
+// because of the mode or for lack of a way. It must not outlive the case.
+func (d *decision) adoptBeside(found MarkFound) {
+	if d.c.Former != PhaseRetired {
+		d.c.Former = PhaseQuarantined
+	}
+	d.raise(found.match(), found.message())
+	d.inherit(found)
+	d.holdAdopted(found)
+}
+
+func (d *decision) holdAdopted(found MarkFound) {
+	m := &d.c.Mark
+	*m = Mark{State: MarkAdopted, Name: found.Name, Revision: m.Revision + 1, Restored: m.Restored, ConfirmedAt: d.now}
+	d.lookAnew()
 }
 
 // inherit carries over what an earlier case of the device had come to.
@@ -101,17 +139,14 @@ func (d *decision) inherit(found MarkFound) {
 	c.Attempt = max(c.Attempt, found.Attempt)
 	c.Confirmed = true
 	if found.Actor != "" {
-		c.Actor = found.Actor
-	}
-	if found.Since > 0 {
-		if since := time.UnixMilli(found.Since).UTC(); since.Before(c.Since) {
-			c.Since, c.FirstNotGood = since, since
-		}
+		c.Actor = clip(found.Actor, maxName)
 	}
 	if !found.Hardware.IsZero() {
 		c.Incarnation = found.Hardware
 	}
 }
+
+func (f MarkFound) message() string { return clip(f.Message, maxMessage) }
 
 // match rebuilds the reason that a mark carries.
 func (f MarkFound) match() reason.Match {
@@ -125,92 +160,141 @@ func (f MarkFound) match() reason.Match {
 	if match.Severity == 0 {
 		match.Severity = reason.SeverityMajor
 	}
-	if match.Closes == "" {
+	if closesRank(match.Closes) < 0 {
 		match.Closes = reason.ClosesByGates
 	}
 	return match
 }
 
 // supersede lifts this case's epoch above one that was found on a mark, and
-// writes the mark anew.
+// writes the mark anew. Until then the mark is in force as it was found.
 func (d *decision) supersede(found MarkFound) {
 	c := &d.c
-	d.raise(found.match(), found.Message)
+	d.raise(found.match(), found.message())
 	c.Severity = max(c.Severity, found.Severity)
 	c.Attempt = max(c.Attempt, found.Attempt)
-	c.Epoch = max(d.now.UnixMilli(), found.Epoch+1)
+	c.Epoch = max(d.now.UnixMilli(), found.Epoch+1, c.Epoch+1)
+	switch {
+	case c.Phase != PhaseGone:
+		c.Former = PhaseNone
+	case c.Former == PhaseSuspect:
+		c.Former = PhaseQuarantined
+	}
+	c.Mark = Mark{
+		State: MarkInForce, Name: found.Name, Revision: c.Mark.Revision, Restored: c.Mark.Restored,
+		ConfirmedAt: d.now,
+	}
 	d.wantMark()
+	d.lookAnew()
 }
 
 // markReported takes in what became of the mark. Answers to an earlier epoch's
 // commands say nothing of this one's.
 func (d *decision) markReported(e MarkReported) {
 	c := &d.c
-	if e.Epoch != c.Epoch || !c.Open() {
+	if e.Epoch != c.Epoch || !c.Open() || c.Mark.State == MarkNone {
+		return
+	}
+	if c.Mark.State == MarkLifting && e.Revision != 0 {
+		// It answers a PutMark that was under way when lifting was decided.
 		return
 	}
 	switch e.Outcome {
 	case OutcomeInForce:
 		d.markInForce(e)
 	case OutcomeUnavailable:
-		if c.Mark.State == MarkWanted {
-			c.Mark.State, c.Mark.Detail = MarkAdvisory, e.Detail
-			d.notify(NoticeAdvisory, true, "the device can't be kept out: "+e.Detail)
-			d.lookBy(d.now)
-		}
+		d.markUnavailable(e)
 	case OutcomeSuperseded:
-		if e.Before != nil && c.Mark.State != MarkLifting {
+		if e.Before != nil && e.Before.Epoch >= c.Epoch {
 			d.supersede(*e.Before)
+			return
 		}
-	case OutcomeLifted:
-		if c.Mark.State == MarkLifting {
-			c.Mark = Mark{Revision: c.Mark.Revision}
-			d.notify(NoticeMarkLifted, false, fmt.Sprintf("mark of epoch %d removed", e.Epoch))
-		}
-	case OutcomeRefused, OutcomeForeign, OutcomeChanged:
 		d.markRefused(e)
+	case OutcomeLifted:
+		d.markLifted(e)
+	default:
+		d.markRefused(e)
+	}
+}
+
+// markUnavailable makes a case advisory whose mark can't be made. One that was
+// made stays the case's until a live read doesn't find it.
+func (d *decision) markUnavailable(e MarkReported) {
+	c := &d.c
+	if c.Mark.State != MarkWanted {
+		d.markRefused(e)
+		return
+	}
+	c.Mark.State, c.Mark.Detail, c.Mark.Tries = MarkAdvisory, clip(e.Detail, maxText), 0
+	d.notify(NoticeAdvisory, true, "the device can't be kept out: "+c.Mark.Detail)
+	d.lookAnew()
+}
+
+func (d *decision) markLifted(e MarkReported) {
+	c := &d.c
+	switch c.Mark.State {
+	case MarkLifting:
+		c.Mark = Mark{Revision: c.Mark.Revision, Restored: c.Mark.Restored}
+		d.notify(NoticeMarkLifted, false, fmt.Sprintf("mark of epoch %d removed", e.Epoch))
+	case MarkInForce:
+		d.restoreDeleted("the mark was removed for a device that has come back")
 	}
 }
 
 func (d *decision) markInForce(e MarkReported) {
 	c := &d.c
-	if c.Mark.State == MarkLifting || c.Mark.State == MarkNone {
+	if c.Mark.State == MarkLifting {
 		return
 	}
+	if c.Mark.State == MarkAdopted && c.Phase != PhaseGone {
+		c.Former = PhaseNone
+	}
 	first := c.Mark.InForceSince.IsZero()
-	c.Mark.Name, c.Mark.Detail, c.Mark.Tries = e.Name, "", 0
+	c.Mark.Name, c.Mark.Detail, c.Mark.Tries, c.Mark.RetryAt = e.Name, "", 0, time.Time{}
 	c.Mark.Written, c.Mark.ConfirmedAt = e.Revision, d.now
 	c.Mark.State = MarkInForce
 	if e.Before != nil {
 		c.Attempt = max(c.Attempt, e.Before.Attempt)
-		d.raise(e.Before.match(), e.Before.Message)
+		d.raise(e.Before.match(), e.Before.message())
 	}
 	if first {
 		c.Mark.InForceSince = d.now
 		d.notify(NoticeMarkInForce, true, fmt.Sprintf("mark %s keeps the device out", e.Name))
 	}
 	// A claim may have slipped through before the mark was there.
-	d.lookBy(d.now)
+	d.lookAnew()
 }
 
+// markRefused waits before the next try. A mark that is in force and could only
+// not be brought up to date stays in force as it is, unless the object turns out
+// to be somebody else's.
 func (d *decision) markRefused(e MarkReported) {
 	c := &d.c
-	news := c.Mark.Tries == 0 || c.Mark.Detail != e.Detail
-	pause := d.p.backoff(c.Mark.Tries)
-	if pause > d.p.MarkRetry {
-		pause = d.p.MarkRetry
-	}
-	c.Mark.Tries++
-	c.Mark.Detail = e.Detail
-	c.Mark.RetryAt = d.now.Add(pause)
-	if c.Mark.State != MarkLifting {
+	switch c.Mark.State {
+	case MarkWanted, MarkRefused:
 		c.Mark.State = MarkRefused
+	case MarkInForce:
+		if e.Outcome == OutcomeForeign {
+			c.Mark.State = MarkRefused
+		}
+	case MarkLifting:
+	default:
+		return
 	}
+	detail := clip(e.Detail, maxText)
+	if detail == "" {
+		detail = string(e.Outcome)
+	}
+	news := c.Mark.Tries == 0 || c.Mark.Detail != detail
+	pause := min(d.p.backoff(c.Mark.Tries), d.p.MarkRetry)
+	c.Mark.Tries++
+	c.Mark.Detail = detail
+	c.Mark.RetryAt = d.now.Add(pause)
 	if e.Outcome == OutcomeChanged {
 		// What somebody else changed isn't ours to remove; ask again seldom.
 		c.Mark.RetryAt = d.now.Add(d.p.Lease)
 	}
 	if news {
-		d.notify(NoticeMarkRefused, true, e.Detail)
+		d.notify(NoticeMarkRefused, true, detail)
 	}
 }

@@ -27,7 +27,7 @@ const (
 var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbExtend, VerbEvict, VerbWait}
 
 // maxWords bounds the operators' words that a case remembers.
-const maxWords = 16
+const maxWords = 8
 
 // Message is an operator's word on a case. Actor and reason are what the sender
 // claims; who really called is for the server's authorizer to know.
@@ -63,6 +63,10 @@ func Refuse(c Case, m Message) error {
 		return refuse("actor is empty; say who you are")
 	case m.Reason == "":
 		return refuse("reason is empty; say why")
+	case cost(m.Actor) > maxName:
+		return refuse("actor is %d bytes long; want at most %d", cost(m.Actor), maxName)
+	case cost(m.Reason) > maxReason:
+		return refuse("reason is %d bytes long; want at most %d", cost(m.Reason), maxReason)
 	case !c.Open():
 		return refuse("the device has no open case")
 	}
@@ -78,7 +82,7 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		case c.Phase == PhaseRetired:
 			return refuse("it is retired; send repaired once it is")
 		case c.Phase == PhaseGone:
-			return refuse("it is gone since %s; the case goes on when it is listed again", stamp(c.Absence.Since))
+			return refuse("it is gone; the case goes on when it is listed again")
 		}
 	case VerbRepaired:
 		if c.Phase == PhaseSuspect {

@@ -4,7 +4,7 @@ import "time"
 
 // maxNotices bounds the notices that wait. Past it the oldest are given up; the
 // gap in the numbers shows it.
-const maxNotices = 64
+const maxNotices = 24
 
 // NoticeKind says what a notice is about; the names are metric labels.
 type NoticeKind string
@@ -58,7 +58,7 @@ func (d *decision) notifyAs(actor string, kind NoticeKind, alert bool, text stri
 	notice := Notice{
 		Seq: c.NoticeSeq, At: d.now, Kind: kind, Alert: alert, Epoch: c.Epoch, Phase: c.Phase,
 		Reason: string(c.Reason.Code), Rule: c.Reason.Rule, Catalogue: c.Reason.Catalogue,
-		Actor: actor, Seen: d.seen, Text: text,
+		Actor: clip(actor, maxName), Seen: clip(d.seen, maxSeen), Text: clip(text, maxText),
 	}
 	if c.Severity != 0 {
 		notice.Severity = c.Severity.String()

@@ -18,14 +18,18 @@ func (d *decision) inventory(e Inventory) {
 		return
 	}
 	d.seen = "listed by its driver"
+	if c.Absence != nil && c.Phase == PhaseSuspect {
+		d.lookBy(d.now.Add(d.p.backoff(0)))
+	}
 	c.Absence = nil
 	c.ForgetAt = time.Time{}
-	returned := c.Phase == PhaseGone
-	if returned {
+	if c.Phase == PhaseGone {
 		d.comeBack()
 	}
 	if !c.Open() {
-		c.Incarnation = e.Now
+		if !e.Now.IsZero() {
+			c.Incarnation = e.Now
+		}
 		return
 	}
 	switch c.Incarnation.Compare(e.Now) {
@@ -36,6 +40,9 @@ func (d *decision) inventory(e Inventory) {
 	case device.Unprovable:
 		if c.Incarnation.IsZero() {
 			c.Incarnation = e.Now
+			if !e.Now.IsZero() {
+				c.MovedTo = ""
+			}
 		}
 	}
 }
@@ -58,7 +65,8 @@ func (d *decision) absent(e Inventory) {
 }
 
 // absenceSettled tells whether the device has been missing for its settling time
-// and a live look after that found it still missing. Until then it asks for one.
+// and a live look after that found it still missing. Until then it asks for one;
+// those that find nothing out are followed by others, at their own pace.
 func (d *decision) absenceSettled() bool {
 	c := &d.c
 	if c.Absence == nil || c.Absence.SettledAt.After(d.now) {
@@ -66,9 +74,8 @@ func (d *decision) absenceSettled() bool {
 	}
 	if c.LookedAt.Before(c.Absence.SettledAt) {
 		d.lookBy(d.now)
-		return false
 	}
-	return true
+	return !c.Absence.MissedAt.Before(c.Absence.SettledAt)
 }
 
 // enterGone takes a device that is missing for good enough reason out of its
@@ -79,7 +86,9 @@ func (d *decision) enterGone() {
 	c.Former = c.Phase
 	c.Phase = PhaseGone
 	c.GraceUntil, c.LeaseUntil, c.CoolUntil = time.Time{}, time.Time{}, time.Time{}
-	c.LookAt = d.now.Add(d.p.Lease)
+	if !c.LookAfter.After(c.LookedAt) {
+		c.LookAt = d.now.Add(d.p.Lease)
+	}
 	c.ForgetAt = d.now.Add(d.p.Forget)
 	if c.Former == PhaseSuspect && c.Absence.Reason == device.MissingFromPool {
 		d.condemnGone()
@@ -99,23 +108,29 @@ func (d *decision) condemnGone() {
 func (d *decision) stepGone() {
 	c := &d.c
 	d.followMode()
-	if c.Former == PhaseSuspect && c.Confirmed && d.value() == device.Unhealthy {
+	if c.Former == PhaseSuspect && c.Confirmed {
 		d.condemnGone()
 	}
 	if c.Mark.State == MarkLifting && !c.Mark.RetryAt.IsZero() && !c.Mark.RetryAt.After(d.now) {
 		c.Mark.RetryAt = time.Time{}
 	}
-	if c.ForgetAt.IsZero() || c.ForgetAt.After(d.now) {
+	if !c.forgotten(d.now) {
 		return
 	}
 	switch c.Mark.State {
 	case MarkNone, MarkObserved, MarkAdvisory:
 		d.close(EndGone, "gone for good; nothing is marked any more")
 	case MarkLifting:
+	case MarkAdopted:
+		// A look confirms it first.
 	default:
 		if d.p.Mode == ModeObserve {
 			// Observing changes nothing, so the mark stays, and the case with it.
 			c.ForgetAt = d.now.Add(d.p.Forget)
+			return
+		}
+		if c.Mark.State == MarkInForce && c.Mark.outdated() {
+			// Only a mark of this epoch is removed, so it is written first.
 			return
 		}
 		c.Mark.State, c.Mark.RetryAt, c.Mark.Detail = MarkLifting, time.Time{}, ""
@@ -131,11 +146,13 @@ func (d *decision) comeBack() {
 		c.GraceUntil = d.now.Add(d.p.Grace)
 	default:
 		c.LeaseUntil = d.now.Add(d.p.Lease)
-		if c.Mark.State == MarkLifting || c.Mark.State == MarkNone {
-			d.wantMark()
+		if c.Mark.State == MarkLifting {
+			// Nothing says that it was removed; if it was, the answer will.
+			c.Mark.State, c.Mark.Written, c.Mark.Tries, c.Mark.Detail = MarkInForce, 0, 0, ""
 		}
+		d.wantMark()
 	}
-	d.lookBy(d.now)
+	d.lookAnew()
 	d.notify(NoticePhase, true, fmt.Sprintf("listed again; back to %s", c.Phase))
 }
 
@@ -144,15 +161,15 @@ func (d *decision) comeBack() {
 // and only a person can say what stands here now.
 func (d *decision) newHardware(e Inventory) {
 	c := &d.c
+	if c.Phase == PhaseSuspect {
+		c.Incarnation, c.MovedTo = e.Now, ""
+		return
+	}
 	if e.MovedTo != "" {
 		if c.MovedTo != e.MovedTo {
 			c.MovedTo = e.MovedTo
 			d.notify(NoticeMoved, true, fmt.Sprintf("the hardware of this case is listed as %s now; it was not replaced", e.MovedTo))
 		}
-		return
-	}
-	if c.Phase == PhaseSuspect {
-		c.Incarnation = e.Now
 		return
 	}
 	d.notify(NoticeReplaced, true, fmt.Sprintf("new hardware %s in the place of %s; the old case ends as replaced", e.Now, c.Incarnation))
@@ -161,5 +178,5 @@ func (d *decision) newHardware(e Inventory) {
 	d.open(PhaseQuarantined, replacedReason, "")
 	d.c.Mark = Mark{State: mark.State, Name: mark.Name, Revision: mark.Revision, Written: mark.Written}
 	d.enterQuarantine()
-	d.lookBy(d.now)
+	d.lookAnew()
 }

@@ -1,0 +1,322 @@
+package quarantine_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// failer is a *testing.T or *rapid.T.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// run is a case in a world: what a device workflow does, without the workflow.
+// At most one mark command, one look and one announcement are under way, and one
+// that is owed again meanwhile isn't started twice.
+type run struct {
+	t   failer
+	w   *world
+	c   quarantine.Case
+	p   quarantine.Policy
+	now time.Time
+
+	owed []quarantine.Command
+	mark *markTask
+	look *lookTask
+
+	// watch holds what the watch has yet to deliver, in order; told everything
+	// that it ever delivered of Pods.
+	watch []quarantine.Event
+	told  []quarantine.Reading
+	// writes and looks count the commands started.
+	writes, looks int
+	// quick skips the checks of the wire form, for long fair runs.
+	quick bool
+}
+
+type markTask struct {
+	command quarantine.Command
+	since   time.Time
+	report  *quarantine.MarkReported
+}
+
+type lookTask struct {
+	command quarantine.Look
+	since   time.Time
+	answer  *quarantine.Looked
+}
+
+// taskTime bounds how long a command may be under way, as the workflow's
+// schedule-to-close does.
+const taskTime = 2 * time.Minute
+
+// tell feeds an event to the case and checks everything that has to hold of one
+// step.
+func (r *run) tell(e quarantine.Event) {
+	r.t.Helper()
+	before := r.c
+	var frozen []byte
+	if !r.quick {
+		frozen = encode(r.t, before)
+	}
+	after, owed := quarantine.Decide(before, e, r.now, r.p)
+	r.checkStep(before, after, owed, e)
+	if !r.quick {
+		r.checkPure(frozen, before, after, owed, e)
+		r.checkRepeated(after, e)
+	}
+	r.c, r.owed = after, owed
+	r.perform()
+}
+
+// perform starts what is owed and not under way, and announces at once.
+func (r *run) perform() {
+	for _, command := range r.owed {
+		switch c := command.(type) {
+		case quarantine.PutMark, quarantine.LiftMark:
+			if r.mark == nil {
+				r.mark = &markTask{command: c, since: r.now}
+				r.writes++
+			}
+		case quarantine.Look:
+			if r.look == nil {
+				r.look = &lookTask{command: c, since: r.now}
+				r.looks++
+			}
+		}
+	}
+	r.c, r.owed = quarantine.Decide(r.c, quarantine.Announced{UpTo: r.c.NoticeSeq}, r.now, r.p)
+}
+
+// markRuns executes the mark command on the world; markAnswers tells the case.
+func (r *run) markRuns() {
+	if r.mark == nil || r.mark.report != nil {
+		return
+	}
+	var report quarantine.MarkReported
+	before := r.w.mark
+	switch c := r.mark.command.(type) {
+	case quarantine.PutMark:
+		report = r.w.put(c)
+	case quarantine.LiftMark:
+		report = r.w.lift(c)
+	}
+	r.mark.report = &report
+	if before == nil != (r.w.mark == nil) || before != r.w.mark {
+		r.watch = append(r.watch, r.w.seen(report.Epoch))
+	}
+}
+
+func (r *run) markAnswers() {
+	if r.mark == nil || r.mark.report == nil {
+		return
+	}
+	report := *r.mark.report
+	r.mark = nil
+	r.tell(report)
+}
+
+func (r *run) lookReads() {
+	if r.look == nil || r.look.answer != nil {
+		return
+	}
+	answer := r.w.look(r.look.command, r.now)
+	r.look.answer = &answer
+}
+
+func (r *run) lookAnswers() {
+	if r.look == nil || r.look.answer == nil {
+		return
+	}
+	answer := *r.look.answer
+	r.look = nil
+	r.tell(answer)
+}
+
+func (r *run) lookFails() {
+	if r.look == nil {
+		return
+	}
+	asked := r.look.command.Asked
+	r.look = nil
+	r.tell(quarantine.Looked{Asked: asked, Failed: "the API server is away"})
+}
+
+// delivers hands over what the watch has first.
+func (r *run) delivers() {
+	if len(r.watch) == 0 {
+		return
+	}
+	e := r.watch[0]
+	r.watch = r.watch[1:]
+	if o, ok := e.(quarantine.Observed); ok {
+		r.told = append(r.told, o.Readings...)
+	}
+	r.tell(e)
+}
+
+// settle ends everything that is under way and delivers everything that is known.
+func (r *run) settle() {
+	for range 100 {
+		if r.mark == nil && r.look == nil && len(r.watch) == 0 {
+			return
+		}
+		r.markRuns()
+		r.markAnswers()
+		r.lookReads()
+		r.lookAnswers()
+		r.delivers()
+	}
+	r.t.Fatalf("commands without end at %s: the case owes %q\n%s", r.now, owes(r.owed), encode(r.t, r.c))
+}
+
+// passes moves the clock on and wakes the case at its deadlines.
+func (r *run) passes(d time.Duration) {
+	end := r.now.Add(d)
+	for range 1000 {
+		for _, since := range r.underWay() {
+			if r.now.Sub(since) >= taskTime {
+				r.settle()
+			}
+		}
+		next := r.c.NextWake(r.now)
+		if next.IsZero() || next.After(end) {
+			r.now = end
+			return
+		}
+		r.now = next
+		r.tell(quarantine.Woke{})
+		if d > taskTime {
+			r.settle()
+		}
+	}
+	r.t.Fatalf("deadlines without end at %s", r.now)
+}
+
+func (r *run) underWay() []time.Time {
+	var since []time.Time
+	if r.mark != nil {
+		since = append(since, r.mark.since)
+	}
+	if r.look != nil {
+		since = append(since, r.look.since)
+	}
+	return since
+}
+
+// checkStep checks what holds of every step: severity, epoch and the first
+// not-good moment; no end while a mark is in force; nothing written in mode
+// observe; and that the case isn't stuck in silence.
+func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command, e quarantine.Event) {
+	r.t.Helper()
+	fail := func(format string, args ...any) {
+		r.t.Helper()
+		r.t.Fatalf("%s\nevent  %T %s\nbefore %s\nafter  %s", fmt.Sprintf(format, args...), e, encode(r.t, e), encode(r.t, before), encode(r.t, after))
+	}
+	sameCase := before.Open() && before.Epoch == after.Epoch
+	switch {
+	case after.Epoch < before.Epoch:
+		fail("the epoch fell")
+	case sameCase && after.Severity < before.Severity:
+		fail("the severity fell")
+	case sameCase && !after.FirstNotGood.Equal(before.FirstNotGood):
+		fail("the first not-good moment moved")
+	case before.Phase == quarantine.PhaseClosed && after.Open() && after.Epoch <= before.Epoch:
+		fail("a case was opened without a new epoch")
+	}
+	if before.Open() && !after.Open() {
+		switch before.Mark.State {
+		case quarantine.MarkInForce, quarantine.MarkRefused, quarantine.MarkWanted:
+			fail("the case ended with a mark that was %s", before.Mark.State)
+		case quarantine.MarkLifting:
+			if m, ok := e.(quarantine.MarkReported); !ok || m.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone {
+				fail("the case ended before its mark was lifted")
+			}
+		}
+	}
+	for _, command := range owed {
+		switch command.(type) {
+		case quarantine.PutMark, quarantine.LiftMark:
+			if r.p.Mode == quarantine.ModeObserve {
+				fail("%T in mode observe", command)
+			}
+			if _, ok := command.(quarantine.LiftMark); ok && after.Phase != quarantine.PhaseGone {
+				fail("a mark is lifted in phase %s", after.Phase)
+			}
+		}
+	}
+	if after.Open() && after.Waiting == quarantine.WaitingForNothing && after.NextWake(r.now).IsZero() &&
+		len(owed) == 0 && r.mark == nil && r.look == nil {
+		fail("the case is stuck in silence")
+	}
+	if n := len(after.Reports); n > 32 {
+		fail("%d reports are kept", n)
+	}
+}
+
+// checkPure checks that Decide left its argument alone, gives the same answer
+// again, and doesn't depend on anything that the wire form of a case loses.
+func (r *run) checkPure(frozen []byte, before, after quarantine.Case, owed []quarantine.Command, e quarantine.Event) {
+	r.t.Helper()
+	if now := encode(r.t, before); !bytes.Equal(frozen, now) {
+		r.t.Fatalf("Decide changed its argument by %T\nfrom %s\nto   %s", e, frozen, now)
+	}
+	var wired quarantine.Case
+	if err := json.Unmarshal(frozen, &wired); err != nil {
+		r.t.Fatalf("read the case back: %v", err)
+	}
+	again, owedAgain := quarantine.Decide(wired, e, r.now, r.p)
+	if a, b := encode(r.t, after), encode(r.t, again); !bytes.Equal(a, b) {
+		r.t.Fatalf("%T decides differently after the case was written and read\nfirst %s\nthen  %s", e, a, b)
+	}
+	if a, b := encode(r.t, owed), encode(r.t, owedAgain); !bytes.Equal(a, b) || owes(owed) != owes(owedAgain) {
+		r.t.Fatalf("%T owes something else after the case was written and read\nfirst %s\nthen  %s", e, a, b)
+	}
+	if size := len(frozen); size > 64<<10 {
+		r.t.Fatalf("the case takes %d bytes", size)
+	}
+}
+
+// checkRepeated checks that an event that comes twice changes nothing more than
+// the case's bookkeeping, and that time alone changes nothing before a deadline.
+func (r *run) checkRepeated(after quarantine.Case, e quarantine.Event) {
+	r.t.Helper()
+	want := encode(r.t, withoutBookkeeping(after))
+	for _, next := range []quarantine.Event{quarantine.Woke{}, e} {
+		if m, ok := next.(quarantine.Message); ok && m.Verb == quarantine.VerbExtend {
+			continue
+		}
+		again, _ := quarantine.Decide(after, next, r.now, r.p)
+		if got := encode(r.t, withoutBookkeeping(again)); !bytes.Equal(want, got) {
+			r.t.Fatalf("%T once more changes the case: %s\nfrom %s\nto   %s", next, encode(r.t, next), want, got)
+		}
+	}
+}
+
+// withoutBookkeeping leaves away what may differ when an event is repeated: how
+// often and when it is looked and tried, what was announced, and the operator's
+// words, each of which counts.
+func withoutBookkeeping(c quarantine.Case) quarantine.Case {
+	c.Notices, c.NoticeSeq, c.Words = nil, 0, nil
+	c.Looks, c.LookAt, c.LookAfter, c.LookHeld, c.DoubtedAt = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	c.Mark.Tries, c.Mark.RetryAt = 0, time.Time{}
+	return c
+}
+
+func encode(t failer, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("encode %s: %v", reflect.TypeOf(v), err)
+	}
+	return text
+}
