@@ -8,6 +8,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -171,5 +172,6 @@ func Retryable(err error) bool {
 	var invalid *serviceerror.InvalidArgument
 	var denied *serviceerror.PermissionDenied
 	var namespace *serviceerror.NamespaceNotFound
-	return !errors.As(err, &invalid) && !errors.As(err, &denied) && !errors.As(err, &namespace)
+	var refused *temporal.ApplicationError
+	return !errors.As(err, &invalid) && !errors.As(err, &denied) && !errors.As(err, &namespace) && !errors.As(err, &refused)
 }

@@ -46,8 +46,10 @@ type Answer struct {
 
 // subscription is one signal channel and how its payload becomes an event.
 type subscription struct {
-	name    string
-	channel workflow.ReceiveChannel
+	name string
+	// operator is set for what people send; see roomFor.
+	operator bool
+	channel  workflow.ReceiveChannel
 	decode  func(r *runner, raw converter.RawValue) quarantine.Event
 }
 
@@ -61,7 +63,8 @@ func (r *runner) subscribe() []subscription {
 	}
 	for _, verb := range quarantine.Verbs {
 		subscriptions = append(subscriptions, subscription{
-			name: string(verb),
+			name:     string(verb),
+			operator: true,
 			decode: func(_ *runner, raw converter.RawValue) quarantine.Event {
 				return decodeMessage(verb, raw)
 			},
@@ -73,15 +76,35 @@ func (r *runner) subscribe() []subscription {
 	return subscriptions
 }
 
-// drain takes in every signal that is there.
+// backlog is how many decisions may wait to be announced before operators'
+// messages are left in their channels. The case keeps a bounded number of
+// notices, and no operator's word may be missing from the audit trail.
+const backlog = 12
+
+// roomFor tells whether a message of the subscription can be taken in now. What
+// the starter saw is always taken in: a fault never waits behind paperwork.
+func (r *runner) roomFor(s subscription) bool {
+	return !s.operator || len(r.Case.Notices) < backlog
+}
+
+// drain takes in every signal that is there and has room.
 func (r *runner) drain() {
-	for r.unread() {
+	for r.readable() {
 		for _, s := range r.signals {
-			for s.channel.Len() > 0 {
+			for s.channel.Len() > 0 && r.roomFor(s) {
 				r.receive(s)
 			}
 		}
 	}
+}
+
+func (r *runner) readable() bool {
+	for _, s := range r.signals {
+		if s.channel.Len() > 0 && r.roomFor(s) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *runner) unread() bool {
@@ -131,7 +154,10 @@ func (r *runner) handle() error {
 	}
 	for _, verb := range quarantine.Verbs {
 		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
-			func(_ workflow.Context, raw converter.RawValue) (Answer, error) {
+			func(ctx workflow.Context, raw converter.RawValue) (Answer, error) {
+				if err := workflow.Await(ctx, func() bool { return len(r.Case.Notices) < backlog }); err != nil {
+					return Answer{}, err
+				}
 				return r.answer(decodeMessage(verb, raw))
 			},
 			workflow.UpdateHandlerOptions{

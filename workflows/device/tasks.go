@@ -62,8 +62,8 @@ func (r *runner) perform() {
 			}
 		case quarantine.Announce:
 			// Announcing waits for the mark, so that it says how that went and
-			// never delays it.
-			if r.tasks.announce == nil && r.tasks.mark == nil {
+			// never delays it, but not until decisions pile up.
+			if r.tasks.announce == nil && (r.tasks.mark == nil || len(c.Notices) >= backlog/2) {
 				r.tasks.announce = r.announce(c)
 			}
 		}

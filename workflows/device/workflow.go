@@ -94,13 +94,19 @@ func (r *runner) run() error {
 	r.apply(quarantine.Woke{})
 	for {
 		r.drain()
-		r.perform()
+		ending := r.Case.Open() && r.stageOver()
+		// What is owed is a level: the next run finds it again. So a run that is
+		// about to end starts nothing more, or a stream of messages could keep it
+		// from ever ending. Only decisions that pile up have to go out first.
+		if !ending || len(r.Case.Notices) >= backlog {
+			r.perform()
+		}
 		r.show()
-		if r.idle() {
-			if !r.Case.Open() {
+		if r.quiet() {
+			if !r.Case.Open() && len(r.owed) == 0 {
 				return nil
 			}
-			if r.stageOver() {
+			if ending {
 				r.Runs++
 				r.Version = stateVersion
 				return workflow.NewContinueAsNewError(r.ctx, WorkflowType, r.State)
@@ -136,6 +142,9 @@ func (r *runner) refreshKnobs() {
 func (r *runner) wait() {
 	selector := workflow.NewSelector(r.ctx)
 	for _, s := range r.signals {
+		if !r.roomFor(s) {
+			continue
+		}
 		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
 	}
 	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
@@ -150,11 +159,10 @@ func (r *runner) wait() {
 	selector.Select(r.ctx)
 }
 
-// idle tells that nothing is pending: no task under way, no message unread or
-// being handled, nothing owed.
-func (r *runner) idle() bool {
-	return !r.tasks.busy() && len(r.owed) == 0 && !r.unread() && r.changed.Len() == 0 &&
-		workflow.AllHandlersFinished(r.ctx)
+// quiet tells that nothing is pending: no task under way, no message unread or
+// being handled.
+func (r *runner) quiet() bool {
+	return !r.tasks.busy() && !r.unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
 }
 
 // stageOver tells that this run has done its part.

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+)
+
+// fault is what the starter sends for an Unhealthy that a Pod's status shows.
+func (c *cluster) fault(key device.Key, pod, message, version string) quarantine.Observed {
+	match := reason.Builtin().Match(key.Driver, message)
+	return quarantine.Observed{
+		Node: key.Pool, Lost: true,
+		Readings: []quarantine.Reading{{
+			Report: device.Report{
+				Pod: device.PodRef{Namespace: "default", Name: pod, UID: pod + "-uid"}, Node: key.Pool,
+				Health: device.Unhealthy, Message: message, Version: device.Version(version),
+				Observed: time.Now(), Fault: match.DeviceFault(),
+			},
+			Reason: match,
+		}},
+	}
+}
+
+// A fault becomes a case with a mark; the case survives its worker, refuses and
+// accepts operators' messages, and puts a deleted mark back after a look.
+func TestACaseMarksItsDeviceAndOutlivesItsWorker(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 2)
+	stop := c.work(fastPolicy())
+	key, _ := device.NewDRA("gpu.example.com", "node-0", "gpu-1")
+	if err := c.cases.Open(t.Context(), key, c.fault(key, "train-0", "XID 79: GPU has fallen off the bus", "41"), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitCase(key, "in force", func(s quarantine.Case) error {
+		if s.Mark.State != quarantine.MarkInForce {
+			return fmt.Errorf("mark %s %s", s.Mark.State, s.Mark.Detail)
+		}
+		return nil
+	})
+	stop()
+	if err := c.cases.Open(t.Context(), key, c.fault(key, "train-0", "XID 79: GPU has fallen off the bus", "41"), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.work(fastPolicy())
+	state := c.awaitCase(key, "waiting for recovery", func(s quarantine.Case) error {
+		if s.Waiting != quarantine.WaitingForRecovery {
+			return fmt.Errorf("%s %s", s.Phase, s.Waiting)
+		}
+		return nil
+	})
+	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 1 {
+		t.Errorf("%d rules, %v; want one mark", len(rules), err)
+	}
+	_, err := c.cases.Send(t.Context(), key, quarantine.Message{Verb: quarantine.VerbRelease, Reason: "looks fine"})
+	if err == nil {
+		t.Error("a release without an actor was accepted")
+	} else {
+		t.Log(err)
+	}
+	answer, err := c.cases.Send(t.Context(), key, quarantine.Message{Verb: quarantine.VerbRelease, Actor: "ops@example.com", Reason: "looks fine"})
+	if err != nil || answer.Epoch != state.Epoch {
+		t.Errorf("release: %+v, %v", answer, err)
+	}
+	c.deleteRule(state.Mark.Name)
+	if err := c.cases.Tell(t.Context(), key, quarantine.MarkSeen{Mark: quarantine.MarkFound{Name: state.Mark.Name, Epoch: state.Epoch}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitCase(key, "mark restored", func(s quarantine.Case) error {
+		if s.Mark.Restored != 1 || s.Mark.State != quarantine.MarkInForce {
+			return fmt.Errorf("mark %+v", s.Mark)
+		}
+		return nil
+	})
+	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 1 {
+		t.Errorf("%d rules, %v; want one mark", len(rules), err)
+	}
+}
+
+// awaitCase waits until the device's case satisfies check and returns it.
+func (c *cluster) awaitCase(key device.Key, what string, check func(quarantine.Case) error) quarantine.Case {
+	c.t.Helper()
+	var last quarantine.Case
+	c.eventually("case of "+key.String()+" "+what, 30*time.Second, func(ctx context.Context) error {
+		state, err := c.cases.State(ctx, key)
+		if err != nil {
+			return err
+		}
+		last = state.Case
+		return check(state.Case)
+	})
+	return last
+}

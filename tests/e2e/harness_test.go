@@ -1,0 +1,223 @@
+// Package e2e tests Sickbay's own parts together on a real control plane, with
+// simulated nodes and a real Temporal server.
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/tests/simnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+	"github.com/sickbay-dev/sickbay/workers"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+const taskQueue = "sickbay"
+
+// cluster is a stack with simulated nodes and the clients that tests use.
+type cluster struct {
+	t         testing.TB
+	stack     *stack.Stack
+	nodes     *simnode.Cluster
+	kube      kubernetes.Interface
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	temporal  client.Client
+	cases     *devicewf.Client
+	marks     *kube.MarkWriter
+}
+
+// searchAttributes are what Sickbay wants of a namespace.
+func searchAttributes() map[string]string {
+	return map[string]string{
+		"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
+		"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
+	}
+}
+
+// start brings up a stack and nodes "node-0" … with devices "gpu-0" … each.
+func start(t testing.TB, opts stack.Options, nodes, devices int) *cluster {
+	t.Helper()
+	if opts.Temporal {
+		opts.SearchAttributes = searchAttributes()
+	}
+	c := &cluster{t: t, stack: stack.Start(t, opts)}
+	c.kube = kubernetes.NewForConfigOrDie(c.stack.RESTConfig())
+	c.dynamic = dynamic.NewForConfigOrDie(c.stack.RESTConfig())
+	c.discovery = discovery.NewDiscoveryClientForConfigOrDie(c.stack.RESTConfig())
+	c.marks = kube.NewMarkWriter(c.dynamic, kube.NewDiscovery(c.discovery, time.Second))
+	if nodes > 0 {
+		c.nodes = simnode.Start(t, c.stack.SimulatorConfig(), simnode.Options{HeartbeatEvery: time.Second})
+		if err := c.nodes.Add(t.Context(), simnode.MakeNodes("node", nodes, devices)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if opts.Temporal {
+		c.dialTemporal()
+	}
+	return c
+}
+
+func (c *cluster) dialTemporal() {
+	c.t.Helper()
+	temporal, err := client.DialContext(c.t.Context(), client.Options{
+		HostPort: c.stack.TemporalAddress(), Namespace: c.stack.TemporalNamespace(),
+		Logger: sdklog.NewStructuredLogger(quiet()),
+	})
+	if err != nil {
+		c.t.Fatalf("dial Temporal: %v", err)
+	}
+	c.t.Cleanup(temporal.Close)
+	c.temporal = temporal
+	if folder := os.Getenv("SICKBAY_RECORD"); folder != "" {
+		// After the worker stopped and before the server does.
+		c.t.Cleanup(func() { c.record(folder) })
+	}
+	c.cases = devicewf.NewClient(temporal, taskQueue)
+}
+
+// fastPolicy has windows of seconds where the product's have minutes.
+func fastPolicy() quarantine.Policy {
+	p := quarantine.DefaultPolicy()
+	p.Mode = quarantine.ModeEnforce
+	p.Grace, p.RecheckFirst, p.RecheckMax = 20*time.Second, time.Second, 2*time.Second
+	p.Hysteresis, p.Stability, p.CoolDown = 2*time.Second, 3*time.Second, time.Second
+	p.SettlePool, p.SettlePoolGone, p.SettleNode = 2*time.Second, 2*time.Second, 2*time.Second
+	p.MarkRetry = 2 * time.Second
+	return p
+}
+
+// work runs a worker until the test ends or the returned function is called.
+func (c *cluster) work(policy quarantine.Policy) (stop func()) {
+	c.t.Helper()
+	return c.workLogging(policy, quiet())
+}
+
+// workLogging is work with the worker's log, which is the audit trail too.
+func (c *cluster) workLogging(policy quarantine.Policy, logger *slog.Logger) (stop func()) {
+	c.t.Helper()
+	worker, err := workers.New(workers.Options{
+		Temporal: c.temporal, Namespace: c.stack.TemporalNamespace(), TaskQueue: taskQueue,
+		Kubernetes: c.kube, Dynamic: c.dynamic, Discovery: c.discovery,
+		Policy: policy, Catalogue: reason.Builtin(), Logger: logger, Registerer: prometheus.NewRegistry(),
+		StopTimeout: 5 * time.Second,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(c.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Errorf("worker: %v", err)
+		}
+	}
+	c.t.Cleanup(stop)
+	return stop
+}
+
+// eventually polls until check returns nil, and fails with its last error.
+func (c *cluster) eventually(what string, within time.Duration, check func(context.Context) error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), within)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("%s: not within %s: %v", what, within, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// rules lists all DeviceTaintRules of the cluster.
+func (c *cluster) rules(ctx context.Context) ([]unstructured.Unstructured, error) {
+	capabilities, err := kube.Discover(ctx, c.discovery)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.dynamic.Resource(capabilities.TaintRules).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func (c *cluster) deleteRule(name string) {
+	c.t.Helper()
+	capabilities, err := kube.Discover(c.t.Context(), c.discovery)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	err = c.dynamic.Resource(capabilities.TaintRules).Delete(c.t.Context(), name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.t.Fatal(err)
+	}
+}
+
+// runPod makes a Pod with one device through a claim of its own and waits until
+// it runs. It returns the device that the scheduler chose.
+func (c *cluster) runPod(name string) device.Key {
+	c.t.Helper()
+	ctx := c.t.Context()
+	claim := simnode.MakeClaim("default", name).Request("gpu", simnode.DefaultDriver, 1).Obj()
+	if _, err := c.kube.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	pod := simnode.MakePod("default", name).Claim("gpu", name).Obj()
+	if _, err := c.kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if _, err := c.nodes.AwaitPod(waiting, "default", name, simnode.Running); err != nil {
+		c.t.Fatalf("Pod %s: %v", name, err)
+	}
+	return c.allocated(name)
+}
+
+// allocated is the device that a claim has.
+func (c *cluster) allocated(claim string) device.Key {
+	c.t.Helper()
+	object, err := c.kube.ResourceV1().ResourceClaims("default").Get(c.t.Context(), claim, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	view := kube.ClaimView(object)
+	if len(view.Results) != 1 {
+		c.t.Fatalf("claim %s has %d devices allocated, want 1", claim, len(view.Results))
+	}
+	return view.Results[0].Device
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+	"go.temporal.io/api/workflowservice/v1"
+)
+
+// record writes the history of every run of every workflow that the test made
+// into a folder, for the replay corpus of workflows/device: `make record`.
+func (c *cluster) record(folder string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		c.t.Error(err)
+		return
+	}
+	list, err := c.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{})
+	if err != nil {
+		c.t.Errorf("record: list workflows: %v", err)
+		return
+	}
+	name := strings.ReplaceAll(strings.TrimPrefix(c.t.Name(), "Test"), "/", "-")
+	for i, info := range list.GetExecutions() {
+		execution := info.GetExecution()
+		history := &historypb.History{}
+		events := c.temporal.GetWorkflowHistory(ctx, execution.GetWorkflowId(), execution.GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for events.HasNext() {
+			event, err := events.Next()
+			if err != nil {
+				c.t.Errorf("record: history of %s: %v", execution.GetWorkflowId(), err)
+				return
+			}
+			history.Events = append(history.Events, event)
+		}
+		data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
+		if err != nil {
+			c.t.Errorf("record: write history of %s: %v", execution.GetWorkflowId(), err)
+			return
+		}
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s-%d.json", name, i)), data, 0o644); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
