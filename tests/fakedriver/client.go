@@ -30,8 +30,8 @@ func NewClient(address string) *Client {
 	return &Client{base: "http://" + address, http: &http.Client{Timeout: 30 * time.Second}}
 }
 
-// SetHealth sets what the driver says about a device. Under the nasty profile
-// the report of it may be lost; it is then repeated after Config.Resend, and at
+// SetHealth sets what the driver says about a device, and takes away a taint
+// that an earlier event brought. Under the nasty profile the report of it may be lost; it is then repeated after Config.Resend, and at
 // most two in a row are lost.
 func (c *Client) SetHealth(ctx context.Context, device string, h Health) error {
 	return c.post(ctx, "/health", healthRequest{Device: device, Health: h}, nil)
@@ -53,7 +53,9 @@ func (c *Client) Unknown(ctx context.Context, device, message string) error {
 }
 
 // Xid makes the driver see an Xid on a device, as NVIDIA's driver would: health
-// and message by class, and with own taints <driver>/xid in the slice.
+// and message by class, and with own taints <driver>/xid in the slice. A taint
+// of the driver keeps new Pods off by itself: a test of Sickbay's own mark uses
+// Unhealthy instead, or a driver without own taints.
 func (c *Client) Xid(ctx context.Context, device string, number int) error {
 	return c.post(ctx, "/event", eventRequest{Devices: []string{device}, Kind: "xid", Xid: number}, nil)
 }

@@ -85,12 +85,12 @@ func (d *driver) routes() http.Handler {
 		reply(w, s, err)
 	})
 	handle(mux, "POST /health", func(_ context.Context, r healthRequest) (any, error) {
-		return nil, d.change(func() error {
+		return nil, d.changeHardware(false, func() error {
 			dev, err := d.inv.find(r.Device)
 			if err != nil {
 				return err
 			}
-			dev.Health = r.Health
+			dev.Health, dev.OwnTaint = r.Health, nil
 			return nil
 		})
 	})

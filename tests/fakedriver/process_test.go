@@ -289,6 +289,12 @@ func TestANastyDriverKnowsNothingAtFirstAndLosesReports(t *testing.T) {
 	if taint := s.Devices[0].OwnTaint; taint == nil || taint.Key != "gpu.nvidia.com/xid" {
 		t.Errorf("taint is %v", taint)
 	}
+	if err := client.Healthy(t.Context(), "gpu-0"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = client.State(t.Context()); err != nil || s.Devices[0].OwnTaint != nil {
+		t.Errorf("told that gpu-0 is well, the driver keeps the taint %v (%v)", s.Devices[0].OwnTaint, err)
+	}
 }
 
 func TestACrashedDriverForgetsOrRemembers(t *testing.T) {

@@ -61,6 +61,7 @@ type Config struct {
 
 	Resources  Resources
 	Profile    Profile
+	Register   bool // register at the start; else only when told to
 	Reregister bool // register again when the kubelet's socket is created
 	Memory     bool // remember health over a restart
 }
@@ -70,7 +71,7 @@ type Config struct {
 func Defaults(p Profile) Config {
 	c := Config{
 		Dir: "/var/lib/kubelet/device-plugins", Control: "127.0.0.1:0",
-		Resources: Resources{"fake.example.com/gpu": 2}, Profile: p,
+		Resources: Resources{"fake.example.com/gpu": 2}, Profile: p, Register: true,
 	}
 	if p != Nasty {
 		c.Reregister = true
@@ -89,6 +90,7 @@ func (c *Config) flags(out io.Writer) *flag.FlagSet {
 	fs.StringVar(&c.AddressFile, "address-file", c.AddressFile, "file to write the control's address to")
 	fs.StringVar(&c.Instance, "instance", c.Instance, "part of the socket names")
 	fs.Var(c.Resources, "resources", "resources and numbers of devices: example.com/gpu=2,example.com/nic=1")
+	fs.BoolVar(&c.Register, "register", c.Register, "register at the start")
 	fs.BoolVar(&c.Reregister, "reregister", c.Reregister, "register again when the kubelet's socket is created")
 	fs.BoolVar(&c.Memory, "memory", c.Memory, "remember health over a restart")
 	return fs

@@ -94,10 +94,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return p.serve(ctx)
 }
 
-// follow registers all resources now and, where that is wanted, whenever the
-// kubelet's socket is created.
+// follow registers all resources now and whenever the kubelet's socket is
+// created, each where it is wanted.
 func (p *plugin) follow(ctx context.Context, watch *fsnotify.Watcher) {
-	p.registerAll(ctx)
+	if p.cfg.Register {
+		p.registerAll(ctx)
+	}
 	kubelet := filepath.Join(p.cfg.Dir, "kubelet.sock")
 	for {
 		select {

@@ -175,7 +175,7 @@ func TestFlagsCarryTheWholeConfiguration(t *testing.T) {
 	nasty, plain := Defaults(Nasty), Defaults(Plain)
 	nasty.StateDir, plain.StateDir = "/s", "/s"
 	plain.Resources = Resources{"a.example.com/x": 1, "b.example.com/y": 8}
-	plain.Dir, plain.AddressFile, plain.Instance, plain.Memory = "/d", "/a", "i", false
+	plain.Dir, plain.AddressFile, plain.Instance, plain.Memory, plain.Register = "/d", "/a", "i", false, false
 	for _, c := range []Config{nasty, plain} {
 		got, err := ParseFlags(c.Args(), io.Discard)
 		if err != nil {
@@ -259,6 +259,26 @@ func TestAKubeletThatRestartsFindsThePluginOrNot(t *testing.T) {
 				t.Errorf("%d registrations, want 2", res.Registrations)
 			}
 		})
+	}
+}
+
+func TestAPluginStaysAwayUntilItIsToldToRegister(t *testing.T) {
+	c := testConfig(t, Nasty)
+	c.Register = false
+	k := startKubelet(t, c.Dir)
+	client := start(t, c)
+	res, err := client.Resource(t.Context(), gpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Registrations != 0 {
+		t.Fatalf("%d registrations before any was asked for", res.Registrations)
+	}
+	if err := client.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := k.next(t); r.ResourceName != gpu {
+		t.Errorf("registered %v", r)
 	}
 }
 

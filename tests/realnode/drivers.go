@@ -129,11 +129,14 @@ func (p *Plugin) Start(ctx context.Context) error {
 		return err
 	}
 	p.Client = fakeplugin.NewClient(address)
+	if !p.Config.Register {
+		return nil
+	}
 	return p.WaitRegistered(ctx)
 }
 
 // StartPlugin runs a device plugin on the node and returns when the kubelet
-// watches it. Directories of the configuration are filled in. Several plugins
+// watches it, or at once if it is not to register. Directories of the configuration are filled in. Several plugins
 // need an Instance each.
 func (n *Node) StartPlugin(ctx context.Context, c fakeplugin.Config) (*Plugin, error) {
 	p := process{node: n, name: "plugin"}
@@ -151,6 +154,9 @@ func (n *Node) StartPlugin(ctx context.Context, c fakeplugin.Config) (*Plugin, e
 		return nil, fmt.Errorf("find the control of %s: %w", p.name, err)
 	}
 	plugin := &Plugin{process: p, Client: fakeplugin.NewClient(address), Config: c}
+	if !c.Register {
+		return plugin, nil
+	}
 	return plugin, plugin.WaitRegistered(ctx)
 }
 

@@ -59,6 +59,9 @@ func (n *Node) kubeletConfig(healthz int) map[string]any {
 	if n.opts.SyncFrequency > 0 {
 		config["syncFrequency"] = n.opts.SyncFrequency.String()
 	}
+	if n.opts.StatusFrequency > 0 {
+		config["nodeStatusUpdateFrequency"] = n.opts.StatusFrequency.String()
+	}
 	return config
 }
 

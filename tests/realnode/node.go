@@ -50,6 +50,9 @@ type Options struct {
 	// jitter, it looks at a Pod without a cause. Health that timed out shows
 	// then. Zero leaves it to the kubelet: one minute.
 	SyncFrequency time.Duration
+	// StatusFrequency is how often the kubelet writes a changed Node status, for
+	// example a device less on offer. Zero leaves it to the kubelet: 10 s.
+	StatusFrequency time.Duration
 	// Labels are put on the Node.
 	Labels map[string]string
 	// Logf receives what happens. Start sets it to the test's Logf.

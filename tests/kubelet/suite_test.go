@@ -1,0 +1,116 @@
+package kubelet
+
+// This file is the suite: one stack and one real node per Kubernetes version,
+// and the tests that share them.
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/tests/realnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+)
+
+const (
+	// syncFrequency makes the kubelet look at each Pod every 2 to 3 s. What it
+	// does not push shows within that; with its own 60 s it would take up to 90.
+	syncFrequency = 2 * time.Second
+	// statusFrequency makes it write the Node's allocatable devices each second
+	// instead of every 10 s.
+	statusFrequency = time.Second
+)
+
+// The waits of the suite. A kubelet on a busy machine of two cores needs 1 to 3 s
+// for a Pod; what takes longer is broken.
+const (
+	soon = 40 * time.Second
+	// gone covers the 30 s after which the kubelet deletes the slices of a driver
+	// that is gone; a plugin's devices it keeps for 10 s.
+	gone = 60 * time.Second
+)
+
+// test is one entry of the suite: the name says what a user would notice.
+type test struct {
+	name string
+	run  func(*testing.T, *suite)
+}
+
+// suite is what the tests of one version share.
+type suite struct {
+	version string
+	stack   *stack.Stack
+	node    *realnode.Node
+	client  kubernetes.Interface
+	serial  atomic.Int64
+}
+
+func TestOnARealKubelet(t *testing.T) {
+	realnode.SkipUnlessRoot(t)
+	for _, version := range stack.Versions() {
+		t.Run(version, func(t *testing.T) {
+			s := newSuite(t, version)
+			for _, group := range []struct {
+				name  string
+				tests []test
+			}{
+				{"DRA", draFacts()},
+				{"device plugin", pluginFacts()},
+			} {
+				t.Run(group.name, func(t *testing.T) {
+					for _, c := range group.tests {
+						t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+					}
+				})
+			}
+		})
+	}
+}
+
+func newSuite(t *testing.T, version string) *suite {
+	t.Helper()
+	st := stack.Start(t, stack.Options{Kubernetes: version})
+	n := realnode.Start(t, st, realnode.Options{SyncFrequency: syncFrequency, StatusFrequency: statusFrequency})
+	return &suite{version: version, stack: st, node: n, client: n.Client()}
+}
+
+// unique makes a name that no other test of the version has.
+func (s *suite) unique(prefix string) string {
+	return fmt.Sprintf("%s-%d", prefix, s.serial.Add(1))
+}
+
+// within asks until there is no error, and fails the test with the last one.
+func within(t *testing.T, d time.Duration, what string, ask func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %s: %v", d, what, last)
+		}
+	}
+}
+
+// must fails the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
