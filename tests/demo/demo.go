@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/tests/simnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+
+	"log/slog"
+)
+
+// readyLimit is how long starter and worker may take until they are ready.
+const readyLimit = time.Minute
+
+// demo is everything that runs.
+type demo struct {
+	stack *stack.Stack
+	// nodes is nil when an existing cluster is watched.
+	nodes    *simnode.Cluster
+	clients  listing.Clients
+	temporal client.Client
+	story    *story
+	mode     string
+}
+
+// start brings everything up, or leaves nothing running.
+func start(ctx context.Context, f flags) (d *demo, err error) {
+	watched := os.Getenv("KUBECONFIG") != ""
+	options := stack.Options{
+		Temporal: true, Logf: say,
+		SearchAttributes: map[string]string{
+			"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
+			"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
+		},
+	}
+	if !watched {
+		options.Kubernetes = f.kubernetes
+	}
+	d = &demo{story: newStory()}
+	if d.stack, err = stack.Run(ctx, options); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	if watched {
+		err = d.watchCluster()
+	} else {
+		err = d.simulateCluster(ctx, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.temporal, err = client.NewLazyClient(client.Options{
+		HostPort: d.stack.TemporalAddress(), Namespace: d.stack.TemporalNamespace(),
+		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to Temporal: %w", err)
+	}
+	if err := d.startSickbay(ctx, watched); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// watchCluster sets the clients up for the cluster of KUBECONFIG.
+func (d *demo) watchCluster() error {
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil)
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return fmt.Errorf("read KUBECONFIG: %w", err)
+	}
+	d.mode = "observe"
+	if os.Getenv("SICKBAY_MODE") == "enforce" {
+		d.mode = "enforce"
+	}
+	say("demo: watching the cluster at %s; mode %s", config.Host, d.mode)
+	return d.connect(config)
+}
+
+// simulateCluster adds nodes and Pods to the stack's own cluster.
+func (d *demo) simulateCluster(ctx context.Context, f flags) (err error) {
+	d.mode = "enforce"
+	if err := d.connect(d.stack.RESTConfig()); err != nil {
+		return err
+	}
+	d.nodes, err = simnode.Run(ctx, d.stack.SimulatorConfig(), simnode.Options{HeartbeatEvery: time.Second})
+	if err != nil {
+		return fmt.Errorf("simulate nodes: %w", err)
+	}
+	if err := d.nodes.Add(ctx, simnode.MakeNodes("node", f.nodes, f.devices)...); err != nil {
+		return fmt.Errorf("simulate nodes: %w", err)
+	}
+	return d.fill(ctx)
+}
+
+func (d *demo) connect(config *rest.Config) error {
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("set up the client for %s: %w", config.Host, err)
+	}
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("set up the client for %s: %w", config.Host, err)
+	}
+	d.clients = listing.Clients{Kubernetes: typed, Dynamic: untyped, Discovery: typed.Discovery()}
+	return nil
+}
+
+// startSickbay builds the binary and runs a starter and a worker, as they would
+// be deployed.
+func (d *demo) startSickbay(ctx context.Context, watched bool) error {
+	binary := d.binary()
+	if err := build(ctx, binary); err != nil {
+		return err
+	}
+	for _, service := range []string{"starter", "worker"} {
+		port, err := d.stack.FreePort()
+		if err != nil {
+			return err
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		ready, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready within %s", readyLimit))
+		err = d.stack.StartProcess(ready, stack.Process{
+			Name: service, Path: binary, Args: []string{service},
+			Env:   append(d.environment(watched), "SICKBAY_HTTP_ADDRESS="+address),
+			Ready: func(ctx context.Context) error { return answers(ctx, "http://"+address+"/readyz") },
+		})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("start sickbay %s: %w", service, err)
+		}
+	}
+	return nil
+}
+
+// environment is how the binary is set up. The windows of the simulated cluster
+// are seconds where a real one has minutes; a watched cluster gets the defaults
+// and what the caller's own variables say.
+func (d *demo) environment(watched bool) []string {
+	set := []string{
+		"SICKBAY_TEMPORAL_ADDRESS=" + d.stack.TemporalAddress(),
+		"SICKBAY_TEMPORAL_NAMESPACE=" + d.stack.TemporalNamespace(),
+		"SICKBAY_STOP_TIMEOUT=10s",
+	}
+	if watched {
+		// Without an election nothing is written into the cluster.
+		return append(set, "SICKBAY_LEADER_ELECTION_ENABLED=false", "SICKBAY_MODE="+d.mode)
+	}
+	return append(set,
+		"SICKBAY_KUBECONFIG="+d.stack.Kubeconfig(),
+		"SICKBAY_LEADER_ELECTION_NAMESPACE=default",
+		"SICKBAY_MODE="+d.mode,
+		"SICKBAY_GRACE=20s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
+		"SICKBAY_HYSTERESIS=5s", "SICKBAY_COOL_DOWN=5s", "SICKBAY_MARK_RETRY=2s",
+	)
+}
+
+func (d *demo) binary() string { return filepath.Join(d.stack.Dir(), "sickbay") }
+
+// build builds the binary from the repository that the demo is in.
+func build(ctx context.Context, binary string) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	say("demo: building sickbay")
+	compile := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
+	compile.Dir = root
+	if output, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("build sickbay: %w\n%s", err, output)
+	}
+	return nil
+}
+
+// repository finds the root of the clone from the working directory upwards.
+func repository() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "tests", "parts")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no repository in %s or above: run from inside it", start)
+		}
+	}
+}
+
+func answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
+
+// stop ends what runs, the latest first.
+func (d *demo) stop(ctx context.Context) error {
+	if d.temporal != nil {
+		d.temporal.Close()
+	}
+	var failures []error
+	for _, service := range []string{"starter", "worker"} {
+		if d.stack.PID(service) != 0 {
+			failures = append(failures, d.stack.StopPart(ctx, service))
+		}
+	}
+	if d.nodes != nil {
+		d.nodes.Stop()
+	}
+	return errors.Join(append(failures, d.stack.Stop(ctx))...)
+}
