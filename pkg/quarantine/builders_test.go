@@ -250,13 +250,12 @@ func oldMark() quarantine.MarkFound {
 
 // life drives one case along a clock.
 type life struct {
-	t      *testing.T
-	c      quarantine.Case
-	p      quarantine.Policy
-	now    time.Time
-	owed   []quarantine.Command
-	heard  []quarantine.Notice
-	policy string
+	t     *testing.T
+	c     quarantine.Case
+	p     quarantine.Policy
+	now   time.Time
+	owed  []quarantine.Command
+	heard []quarantine.Notice
 }
 
 func live(t *testing.T, key device.Key, p quarantine.Policy) *life {

@@ -49,7 +49,7 @@ func (d *decision) looked(e Looked) {
 		c.CoolUntil = d.now.Add(d.p.CoolDown)
 	}
 	if e.Mark == nil {
-		d.foundNoMark(asked)
+		d.foundNoMark(e, asked)
 	}
 	d.judge(e, again)
 	if c.Open() {
@@ -200,12 +200,16 @@ func (d *decision) foundMark(e Looked, asked time.Time) {
 	}
 }
 
-func (d *decision) foundNoMark(asked time.Time) {
+func (d *decision) foundNoMark(e Looked, asked time.Time) {
 	c := &d.c
 	switch {
 	case !c.Open() || asked.Before(c.Mark.ConfirmedAt):
 	case c.Mark.State == MarkAdopted:
 		d.adoptedGone()
+		if c.Phase == PhaseSuspect && c.Absence == nil && e.Presence != nil {
+			// What hardware is there, the mark doesn't say any more.
+			d.inventory(*e.Presence)
+		}
 	case c.Mark.State == MarkInForce:
 		d.restoreDeleted("the mark was not there on a live read")
 	}
@@ -224,11 +228,11 @@ func (d *decision) adoptedGone() {
 	case d.value() == device.Unhealthy, former == PhaseQuarantined, former == PhaseRetired:
 		d.wantMark()
 	case c.Phase == PhaseQuarantined && (d.value() == device.Unknown && former == PhaseSuspect || c.Absence != nil):
-		if former != PhaseSuspect {
-			c.Reason, c.Message = missingReason, ""
-		}
 		c.Phase, c.Confirmed, c.LeaseUntil = PhaseSuspect, false, time.Time{}
 		c.GraceUntil = c.FirstNotGood.Add(d.p.Grace)
+		if former != PhaseSuspect {
+			c.Reason, c.Message, c.GraceUntil = missingReason, "", d.now.Add(d.p.Grace)
+		}
 		d.notify(NoticePhase, true, "the mark to adopt is gone; suspected as before")
 	default:
 		d.close(EndMarkGone, "the mark to adopt is gone")

@@ -56,6 +56,9 @@ func Refuse(c Case, m Message) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%s refused for %s: %s", m.Verb, c.Device, fmt.Sprintf(format, args...))
 	}
+	if m.Verb == "" {
+		m.Verb = "a message without a name"
+	}
 	switch {
 	case m.Malformed != "":
 		return refuse("%s; want JSON like {\"actor\":\"you@example.com\",\"reason\":\"why\"}", m.Malformed)
@@ -103,12 +106,20 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		return refuse("this version evicts nobody; %s", holdersAdvice(c))
 	case VerbWait:
 		if c.Waiting != WaitingForHolder {
-			return refuse("nothing waits for a holder; the case is %s %s", c.Phase, c.Waiting)
+			return refuse("nothing waits for a holder; the case is %s", standing(c))
 		}
 	default:
 		return refuse("no such message; want one of %v", Verbs)
 	}
 	return nil
+}
+
+// standing names the phase, and what is waited for.
+func standing(c Case) string {
+	if c.Waiting == WaitingForNothing {
+		return string(c.Phase)
+	}
+	return fmt.Sprintf("%s, %s", c.Phase, c.Waiting)
 }
 
 func holdersAdvice(c Case) string {

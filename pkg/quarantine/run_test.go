@@ -234,11 +234,16 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 		fail("a case was opened without a new epoch")
 	}
 	if before.Open() && !after.Open() {
+		answer, _ := e.(quarantine.MarkReported)
 		switch before.Mark.State {
-		case quarantine.MarkInForce, quarantine.MarkRefused, quarantine.MarkWanted:
+		case quarantine.MarkInForce, quarantine.MarkRefused:
 			fail("the case ended with a mark that was %s", before.Mark.State)
+		case quarantine.MarkWanted:
+			if answer.Outcome != quarantine.OutcomeUnavailable || after.End != quarantine.EndAdvisory {
+				fail("the case ended while its mark was being written")
+			}
 		case quarantine.MarkLifting:
-			if m, ok := e.(quarantine.MarkReported); !ok || m.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone {
+			if answer.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone {
 				fail("the case ended before its mark was lifted")
 			}
 		}
