@@ -1,0 +1,40 @@
+package device_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// leastHistories is how many recorded runs the corpus has at least. It only
+// grows: histories of every version that was ever shipped stay in it.
+const leastHistories = 10
+
+// A worker of this version can take over every case that an earlier one left
+// behind: recorded runs are replayed command by command.
+func TestRecordedRunsReplay(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < leastHistories {
+		t.Fatalf("%d recorded runs under testdata, want at least %d; `make record` writes them", len(files), leastHistories)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			// The knobs of the worker that replays are other ones than those that
+			// were recorded; a run goes by its own.
+			knobs := devicewf.Knobs{Policy: quarantine.DefaultPolicy()}
+			replayer := worker.NewWorkflowReplayer()
+			replayer.RegisterWorkflowWithOptions(devicewf.New(knobs).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+			if err := replayer.ReplayWorkflowHistoryFromJSONFile(nil, file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
