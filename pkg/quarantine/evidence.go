@@ -37,6 +37,7 @@ func (d *decision) observed(e Observed) {
 		c.Incarnation = e.Incarnation
 	}
 	d.lost = e.Lost
+	held := c.Held()
 	for _, r := range e.Readings {
 		if d.believe(r, false) == device.Doubted {
 			c.DoubtedAt = d.now
@@ -46,6 +47,11 @@ func (d *decision) observed(e Observed) {
 				d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
 			}
 		}
+	}
+	if c.Phase == PhaseQuarantined && !held && c.Held() {
+		// Somebody got hold of a device that was free: a claim that slipped past
+		// the mark, or one that tolerates it. Looks are what sees it leave again.
+		d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
 	}
 }
 
