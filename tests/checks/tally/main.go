@@ -4,12 +4,13 @@
 //
 // Every test function and every subtest counts once. A package that fails
 // without a failed test (it didn't build, or ended by a panic) counts as one
-// failure.
+// failure, and so does each --failed NAME: a step of CI that isn't a test.
 package main
 
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +33,12 @@ type tally struct {
 
 func main() {
 	sum := tally{open: map[string]bool{}, faulty: map[string]bool{}}
-	for _, path := range os.Args[1:] {
+	flag.Func("failed", "name of a step that failed; may be given several times", func(name string) error {
+		sum.failed = append(sum.failed, name)
+		return nil
+	})
+	flag.Parse()
+	for _, path := range flag.Args() {
 		if err := sum.addFile(path); err != nil {
 			fmt.Fprintln(os.Stderr, "tally:", err)
 			os.Exit(1)

@@ -1,0 +1,104 @@
+# What a person can do here; `make help` lists it. Everything needs Go, git and
+# make. What else is missing (a C compiler for the race detector, redis-server,
+# and for the kubelet suite runc and the CNI plugins) is taken from apt.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# OUT is where test results go, BIN where binaries do.
+OUT ?= dist
+BIN := $(CURDIR)/bin
+TOOLS := $(BIN)/tools
+# DEMO is passed to the demo, for example DEMO="--kubernetes 1.36 --nodes 5".
+DEMO ?=
+# RUN narrows tests to those whose names match.
+RUN ?= .
+# SEED and FUZZTIME are for `make long`.
+SEED ?= 0
+FUZZTIME ?= 5m
+
+GOTESTSUM := $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg
+# The packages of the module under tests/ that need root and a real kubelet.
+KUBELET := ./kubelet/... ./realnode/...
+
+.PHONY: help
+help: ## list what can be done
+	@sed -nE 's/^([a-z0-9-]+):.* ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: demo
+demo: ## start everything, let faults happen, show the devices; Ctrl-C ends it. KUBECONFIG=… watches that cluster instead
+	@go -C tests build -o $(BIN)/demo ./demo
+	@exec $(BIN)/demo $(DEMO)
+
+.PHONY: build
+build: ## build bin/sickbay
+	go build -o $(BIN)/sickbay .
+
+.PHONY: test
+test: tools compiler parts ## run every test but the kubelet suite
+	@mkdir -p $(OUT)
+	$(GOTESTSUM) --jsonfile $(OUT)/unit.json -- -race -run '$(RUN)' ./...
+	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/stack.json -- -race -p 2 -timeout 30m -run '$(RUN)' \
+		$$(go list ./... | grep -vE '/(kubelet|realnode)(/|$$)')
+
+.PHONY: check
+check: tools ## check form, vet, staticcheck, workflowcheck, the docs' tables, and the breaks that need no stack
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go -C tests vet ./...
+	$(TOOLS)/staticcheck ./...
+	cd tests && $(TOOLS)/staticcheck ./...
+	$(TOOLS)/workflowcheck -config tests/tools/workflowcheck.yaml ./workflows/...
+	go -C tests test ./checks/...
+	go test ./pkg/config ./pkg/reason
+	go -C tests run ./checks/breaks --no-stack
+
+.PHONY: e2e
+e2e: tools compiler parts ## run the tests that need a whole stack, and only those
+	@mkdir -p $(OUT)
+	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/e2e.json -- -race -timeout 30m -run '$(RUN)' ./e2e/... ./demo/...
+
+.PHONY: kubelet
+kubelet: tools compiler ## run the suite on a real kubelet, 1.36 and 1.37 (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "the kubelet suite needs root: sudo make kubelet"; exit 1; fi
+	@mkdir -p $(OUT)
+	go -C tests run ./stack/cmd/stack --build-only --node
+	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/kubelet.json -- -race -p 1 -timeout 30m -run '$(RUN)' $(KUBELET)
+
+.PHONY: stack
+stack: ## start the development stack and print its addresses; Ctrl-C ends it
+	@go -C tests build -o $(BIN)/stack ./stack/cmd/stack
+	@exec $(BIN)/stack --search-attributes SickbayNode=Keyword,SickbayDriver=Keyword,SickbayPhase=Keyword,SickbayReason=Keyword,SickbayEpoch=Keyword
+
+.PHONY: bench
+bench: parts ## measure what docs/performance.md shows, on this machine
+	go -C tests test -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x ./bench/...
+
+.PHONY: breaks
+breaks: parts ## apply every break in a scratch worktree and want its test to fail
+	go -C tests run ./checks/breaks
+
+.PHONY: long
+long: compiler ## run properties and fuzzing for long; the report carries commit and seed
+	OUT=$(OUT) SEED=$(SEED) FUZZTIME=$(FUZZTIME) .ci/long
+
+.PHONY: parts
+parts: ## build what the stack is made of, once, into a cache outside the clone
+	go -C tests run ./stack/cmd/stack --build-only
+
+.PHONY: tools
+tools: ## build the checkers at their pinned versions into bin/tools
+	@GOBIN=$(TOOLS) go -C tests/tools install tool
+
+# The race detector is C.
+.PHONY: compiler
+compiler:
+	@command -v cc >/dev/null || { \
+		echo "installing a C compiler with apt, for the race detector"; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null; }
+
+.PHONY: clean
+clean: ## remove what was built in the clone; the cache stays
+	rm -rf $(BIN) $(OUT)
