@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -29,10 +30,11 @@ func (c *cluster) grantRules(user string, rules []rbacv1.PolicyRule) {
 	ctx := c.t.Context()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}
 	roles := c.kube.RbacV1().ClusterRoles()
-	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err == nil {
-		return
+	_, err := roles.Create(ctx, role, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
 	}
-	if _, err := roles.Create(ctx, role, metav1.CreateOptions{}); err != nil {
+	if err != nil {
 		c.t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -40,7 +42,7 @@ func (c *cluster) grantRules(user string, rules []rbacv1.PolicyRule) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}
-	if _, err := c.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+	if _, err := c.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		c.t.Fatal(err)
 	}
 }
