@@ -170,6 +170,25 @@ func TestMarksWithoutACaseGetTheirsBack(t *testing.T) {
 	}
 }
 
+// A device that came back while nobody watched is told to its case, once.
+func TestAMarkedDeviceThatIsListedIsToldOnceAfterARestart(t *testing.T) {
+	key := gpu("anvil-07", "gpu-3")
+	s := newStandby(t)
+	s.cases.running[key] = true
+	s.marked(key, 1700, true)
+	s.slice("anvil-07", 1, listed("gpu-3", "GPU-old"))
+	s.tracker.listed()
+	s.lead()
+	s.pass(2 * time.Second)
+	e := only[quarantine.Inventory](t, s.send(), key, false)
+	if !e.Present || e.Now.UUID != "GPU-old" || e.MovedTo != "" {
+		t.Errorf("told as %+v", e)
+	}
+	s.slice("anvil-07", 2, listed("gpu-3", "GPU-old"))
+	s.pass(2 * time.Second)
+	none(t, s.send(), "afterwards")
+}
+
 // A bad device without a mark (observing, or nothing to mark with) gets its case back
 // as well.
 func TestABadDeviceWithoutAMarkGetsItsCaseBack(t *testing.T) {

@@ -26,10 +26,9 @@ func (t *tracker) markSeen(key device.Key, seen mark) {
 		t.marks[seen.rule] = key
 		r := t.record(key, seen.node)
 		before := r.mark
-		r.mark, r.maybe = &seen, true
 		if before == nil {
 			r.checked = false
-			r.inventory.unsure = true
+			r.inventory.unsure = !r.maybe
 			if r.inventory.hardware.IsZero() {
 				r.inventory.hardware = seen.found.Hardware
 			}
@@ -37,6 +36,7 @@ func (t *tracker) markSeen(key device.Key, seen mark) {
 				p.dirty = true
 			}
 		}
+		r.mark, r.maybe = &seen, true
 		if !seen.intact && (before == nil || before.intact) {
 			r.markNews = &quarantine.MarkSeen{Node: seen.node, Present: true, Mark: seen.found}
 			t.touch(key)

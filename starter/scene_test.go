@@ -270,7 +270,7 @@ func observedIn(t *testing.T, c call, key device.Key, open bool) quarantine.Obse
 func none(t *testing.T, calls []call, when string) {
 	t.Helper()
 	if len(calls) != 0 {
-		t.Fatalf("%s: %d signals, want none: %+v", when, len(calls), calls)
+		t.Fatalf("%s: %d signals, want none; the first: %+v", when, len(calls), calls[0])
 	}
 }
 
