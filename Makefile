@@ -12,6 +12,8 @@ BIN := $(CURDIR)/bin
 TOOLS := $(BIN)/tools
 # DEMO is passed to the demo, for example DEMO="--kubernetes 1.36 --nodes 5".
 DEMO ?=
+# BENCH is passed to the bench, for example BENCH="--faults 50".
+BENCH ?=
 # RUN narrows tests to those whose names match.
 RUN ?= .
 # SEED and FUZZTIME are for `make long`.
@@ -74,7 +76,7 @@ stack: ## start the development stack and print its addresses; Ctrl-C ends it
 
 .PHONY: bench
 bench: parts ## measure what docs/performance.md shows, on this machine
-	go -C tests test -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x ./bench/...
+	go -C tests run ./bench $(BENCH)
 
 .PHONY: breaks
 breaks: parts ## apply every break in a scratch worktree and want its test to fail
