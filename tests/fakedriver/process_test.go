@@ -153,9 +153,8 @@ func next(t *testing.T, reports <-chan map[string]*healthv1.DeviceHealth) map[st
 func TestTheKubeletIsOfferedTheHealthServicesAsked(t *testing.T) {
 	const v1, v1alpha1 = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
 	for api, want := range map[HealthAPI]struct {
-		offered       []string
-		v1, alpha     codes.Code
-		opensUnwanted bool
+		offered   []string
+		v1, alpha codes.Code
 	}{
 		HealthBoth:     {offered: []string{v1, v1alpha1}},
 		HealthV1:       {offered: []string{v1}, alpha: codes.Unimplemented},

@@ -75,8 +75,8 @@ func golden(t *testing.T, name string, fill map[string]string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("golden", name+".json"))
 	must(t, err)
-	for placeholder, value := range fill {
-		raw = bytes.ReplaceAll(raw, []byte("<"+placeholder+">"), []byte(value))
+	for blank, value := range fill {
+		raw = bytes.ReplaceAll(raw, []byte("<"+blank+">"), []byte(value))
 	}
 	var e entries
 	must(t, json.Unmarshal(raw, &e))
