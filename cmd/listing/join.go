@@ -8,6 +8,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reading"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -43,13 +44,13 @@ func (l Listing) Narrow(f Filter) (Listing, []string) {
 	l.Devices = slices.DeleteFunc(slices.Clone(l.Devices), func(d Device) bool {
 		return len(f.Names) > 0 && !slices.Contains(f.Names, d.Name) ||
 			f.Node != "" && d.Node != f.Node ||
-			f.Driver != "" && kube.DriverOf(d.Key) != f.Driver ||
+			f.Driver != "" && reading.DriverOf(d.Key) != f.Driver ||
 			f.Faulty && !d.Faulty()
 	})
 	l.Unmapped = slices.DeleteFunc(slices.Clone(l.Unmapped), func(u device.Unmapped) bool {
 		return len(f.Names) > 0 && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return slices.Contains(f.Names, k.String()) }) ||
 			f.Node != "" && u.Node != f.Node ||
-			f.Driver != "" && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return kube.DriverOf(k) == f.Driver })
+			f.Driver != "" && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return reading.DriverOf(k) == f.Driver })
 	})
 	return l, missing
 }

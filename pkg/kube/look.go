@@ -18,6 +18,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reading"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
@@ -164,33 +165,39 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 		claim, ok := claims[namespace+"/"+name]
 		return claim, ok
 	}
-	chip := []device.Key{look.Device}
-	if pool != nil {
-		chip = device.Chip(*pool, look.Device)
-	}
 	looked.Holders = holders(look.Device, claims)
 	live := map[string]bool{}
+	said := map[string][]device.DeviceReport{}
+	listed := []device.Key{look.Device}
 	for _, pod := range pods {
 		if pod.Terminal {
 			continue
 		}
 		live[pod.Ref.UID] = true
 		observations, _ := device.Observe(pod, lookup)
-		for _, seen := range device.Digest(observations, l.now()) {
-			known := slices.ContainsFunc(look.Known, func(ref device.PodRef) bool { return ref.UID == pod.Ref.UID })
-			switch {
-			case seen.Device == look.Device:
-				looked.Readings = append(looked.Readings, l.reading(look.Device, seen.Report))
-				if look.Device.Path() == device.PathPlugin && !seen.Report.Monitor {
-					looked.Holders = append(looked.Holders, quarantine.Holder{Pod: pod.Ref})
-				}
-			case known && slices.Contains(chip, seen.Device):
-				// A fault of the chip reached this case through a Pod that has
-				// another part of it. What that Pod says now counts too.
-				reading := l.reading(look.Device, seen.Report)
-				reading.Monitor = true
-				looked.Readings = append(looked.Readings, reading)
-			}
+		said[pod.Ref.UID] = device.Digest(observations, l.now())
+		for _, report := range said[pod.Ref.UID] {
+			listed = append(listed, report.Device)
+		}
+	}
+	concerned := func(key device.Key, scope device.Scope) []device.Key {
+		switch {
+		case key.Path() == device.PathPlugin:
+			return device.Replicas(key, listed)
+		case pool == nil || key.Driver != pool.Key.Driver || key.Pool != pool.Key.Pool:
+			return []device.Key{key}
+		}
+		return device.Concerned(*pool, key, scope)
+	}
+	for _, pod := range pods {
+		known := slices.ContainsFunc(look.Known, func(ref device.PodRef) bool { return ref.UID == pod.Ref.UID })
+		read, says := reading.OfDevice(look.Device, said[pod.Ref.UID], l.catalogue, concerned, known)
+		if !says {
+			continue
+		}
+		looked.Readings = append(looked.Readings, read.Reading)
+		if look.Device.Path() == device.PathPlugin && !read.Monitor {
+			looked.Holders = append(looked.Holders, quarantine.Holder{Pod: pod.Ref})
 		}
 	}
 	slices.SortFunc(looked.Readings, func(a, b quarantine.Reading) int {
@@ -201,15 +208,6 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 			looked.Ended = append(looked.Ended, ref.UID)
 		}
 	}
-}
-
-func (l *LiveReader) reading(key device.Key, report device.Report) quarantine.Reading {
-	reading := quarantine.Reading{Report: report}
-	if report.Health == device.Unhealthy {
-		reading.Reason = l.catalogue.Match(DriverOf(key), report.Message)
-		reading.Fault = reading.Reason.DeviceFault()
-	}
-	return reading
 }
 
 // node reads whether the node is ready and when its Lease was last renewed.
@@ -292,13 +290,4 @@ func nodeOf(key device.Key, pool *device.Pool) string {
 		return key.Node
 	}
 	return pool.Node
-}
-
-// DriverOf is what the catalogue knows a device's driver by: the DRA driver's
-// name, or the extended resource's.
-func DriverOf(key device.Key) string {
-	if key.Path() == device.PathDRA {
-		return key.Driver
-	}
-	return key.Resource
 }

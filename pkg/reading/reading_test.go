@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -82,6 +83,62 @@ func TestFromPodCarriesFaultsAsFarAsTheyReach(t *testing.T) {
 				if got[key] != want {
 					t.Errorf("%s: %+v, want %+v", key, got[key], want)
 				}
+			}
+		})
+	}
+}
+
+// O10. Case 15, rows t=10, t=30 and t=40, by the message alone: a chip's fault
+// reaches every replica and every partition, and what happened inside one partition
+// stays in it. Xid 94 is contained, so it quarantines nothing until a site says so,
+// and then that partition only.
+func TestAnXidReachesAsFarAsTheCatalogueSays(t *testing.T) {
+	var parts []device.Listed
+	for _, name := range []string{"mig-1g-0", "mig-1g-1", "mig-3g-2"} {
+		parts = append(parts, device.Listed{Name: name, Attributes: map[string]string{"uuid": "MIG-" + name, "parentUUID": "GPU-9ad0"}})
+	}
+	pool := device.AssemblePool(device.PoolKey{Driver: "gpu.nvidia.com", Pool: "harbor-12"}, []device.Slice{
+		{Driver: "gpu.nvidia.com", Pool: "harbor-12", Node: "harbor-12", Generation: 1, SliceCount: 1, Devices: parts}})
+	var replicas []device.Key
+	for _, id := range []string{"GPU-5f1c::0", "GPU-5f1c::1", "GPU-5f1c::2", "GPU-5f1c::3", "GPU-77aa::0"} {
+		replicas = append(replicas, device.Key{Node: "anvil-07", Resource: "example.com/gpu.shared", ID: id})
+	}
+	concerned := func(key device.Key, scope device.Scope) []device.Key {
+		if key.Path() == device.PathPlugin {
+			return device.Replicas(key, replicas)
+		}
+		return device.Concerned(pool, key, scope)
+	}
+	overrides, err := reason.Parse([]byte(`{"version":"site-1","enable":[{"xids":[94]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	site, err := reason.Builtin().With(overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		catalogue *reason.Catalogue
+		seenOn    device.Key
+		message   string
+		faulty    []string
+	}{
+		"t=10: a plugin gives no message, and the chip is all that it can mean": {
+			reason.Builtin(), replicas[2], "", []string{"GPU-5f1c::0", "GPU-5f1c::1", "GPU-5f1c::2", "GPU-5f1c::3"}},
+		"t=30: 94 by the builtin catalogue": {reason.Builtin(), gpu("mig-1g-0"), "XID 94: Contained ECC error", nil},
+		"t=30: 94 where the site counts it": {site, gpu("mig-1g-0"), "XID 94: Contained ECC error", []string{"mig-1g-0"}},
+		"t=40: 79": {
+			reason.Builtin(), gpu("mig-1g-0"), "XID 79: GPU has fallen off the bus", []string{"mig-1g-0", "mig-1g-1", "mig-3g-2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var faulty []string
+			for _, o := range FromPod([]device.DeviceReport{report(tc.seenOn, device.Unhealthy, tc.message)}, tc.catalogue, concerned) {
+				if o.Fault {
+					faulty = append(faulty, o.Device.Device+o.Device.ID)
+				}
+			}
+			if !slices.Equal(faulty, tc.faulty) {
+				t.Errorf("a fault of %v, want %v", faulty, tc.faulty)
 			}
 		})
 	}
