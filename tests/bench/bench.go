@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -71,11 +70,8 @@ func (b *bench) start(ctx context.Context, kubernetes string, s sizes) error {
 	var err error
 	b.stack, err = stack.Run(ctx, stack.Options{
 		Kubernetes: kubernetes, Temporal: true,
-		SearchAttributes: map[string]string{
-			"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
-			"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
-		},
-		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
+		SearchAttributes: product.SearchAttributes(),
+		Logf:             func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
 	})
 	if err != nil {
 		return err
@@ -142,36 +138,20 @@ func (b *bench) watchMarks(ctx context.Context) error {
 }
 
 func (b *bench) startSickbay(ctx context.Context) error {
-	path := filepath.Join(b.folder, "sickbay")
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/sickbay-dev/sickbay").Output()
+	binary, err := product.Build(ctx, b.folder)
 	if err != nil {
-		return fmt.Errorf("find the root module: %w", err)
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
-	build.Dir = strings.TrimSpace(string(root))
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build sickbay: %w\n%s", err, out)
+		return err
 	}
 	for _, command := range []string{"worker", "starter"} {
-		port, err := b.stack.FreePort()
+		address, err := product.Start(ctx, b.stack, product.Service{
+			Binary: binary, Command: command,
+			Env: []string{"SICKBAY_MODE=enforce", "SICKBAY_LEADER_ELECTION_NAMESPACE=default", "SICKBAY_LOG_LEVEL=warn"},
+		})
 		if err != nil {
 			return err
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
 		if command == "starter" {
 			b.metrics = "http://" + address + "/metrics"
-		}
-		err = b.stack.StartProcess(ctx, stack.Process{
-			Name: command, Path: path, Args: []string{command},
-			Env: []string{
-				"SICKBAY_MODE=enforce", "SICKBAY_KUBECONFIG=" + b.stack.Kubeconfig(), "SICKBAY_HTTP_ADDRESS=" + address,
-				"SICKBAY_TEMPORAL_ADDRESS=" + b.stack.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE=" + b.stack.TemporalNamespace(),
-				"SICKBAY_LEADER_ELECTION_NAMESPACE=default", "SICKBAY_LOG_LEVEL=warn",
-			},
-			Ready: func(ctx context.Context) error { return answers(ctx, "http://"+address+"/readyz") },
-		})
-		if err != nil {
-			return fmt.Errorf("start %s: %w", command, err)
 		}
 	}
 	return nil
@@ -369,22 +349,6 @@ func (b *bench) signals(ctx context.Context) (int, error) {
 		}
 	}
 	return int(total), lines.Err()
-}
-
-func answers(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return nil
 }
 
 // quantile is the smallest latency that q of all don't exceed.

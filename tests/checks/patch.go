@@ -14,9 +14,12 @@ const BreaksDir = "tests/breaks"
 // Patch is one break: a small change that takes a requirement away, and the tests
 // that have to notice.
 type Patch struct {
-	// Number is the requirement's, the file's name without its ending.
+	// Number is the requirement's. It begins the file's name; a second break of
+	// the same requirement says after a hyphen what it takes away.
 	Number string
-	Path   string
+	// Name is the file's without its ending, "Q5-rewrite".
+	Name string
+	Path string
 	// Why is the first line: what the change makes wrong.
 	Why string
 	// Tests come from lines "Test: ./pkg/device TestName".
@@ -41,12 +44,13 @@ func ReadPatches(root string) ([]Patch, error) {
 		patches = append(patches, patch)
 	}
 	order := Numbers()
-	slices.SortFunc(patches, func(a, b Patch) int { return slices.Index(order, a.Number) - slices.Index(order, b.Number) })
+	slices.SortStableFunc(patches, func(a, b Patch) int { return slices.Index(order, a.Number) - slices.Index(order, b.Number) })
 	return patches, nil
 }
 
 func readPatch(path string) (Patch, error) {
-	patch := Patch{Number: strings.TrimSuffix(filepath.Base(path), ".patch"), Path: path}
+	patch := Patch{Name: strings.TrimSuffix(filepath.Base(path), ".patch"), Path: path}
+	patch.Number, _, _ = strings.Cut(patch.Name, "-")
 	if !slices.Contains(Numbers(), patch.Number) {
 		return Patch{}, fmt.Errorf("no requirement is called %q; name the file by its requirement's number", patch.Number)
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -18,10 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
-
-	"log/slog"
 )
 
 // readyLimit is how long starter and worker may take until they are ready.
@@ -36,6 +33,7 @@ type demo struct {
 	temporal client.Client
 	story    *story
 	mode     string
+	binary   string
 }
 
 // start brings everything up, or leaves nothing running.
@@ -43,10 +41,7 @@ func start(ctx context.Context, f flags) (d *demo, err error) {
 	watched := os.Getenv("KUBECONFIG") != ""
 	options := stack.Options{
 		Temporal: true, Logf: say,
-		SearchAttributes: map[string]string{
-			"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
-			"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
-		},
+		SearchAttributes: product.SearchAttributes(),
 	}
 	if !watched {
 		options.Kubernetes = f.kubernetes
@@ -128,25 +123,17 @@ func (d *demo) connect(config *rest.Config) error {
 // startSickbay builds the binary and runs a starter and a worker, as they would
 // be deployed.
 func (d *demo) startSickbay(ctx context.Context, watched bool) error {
-	binary := d.binary()
-	if err := build(ctx, binary); err != nil {
+	say("demo: building sickbay")
+	var err error
+	if d.binary, err = product.Build(ctx, d.stack.Dir()); err != nil {
 		return err
 	}
 	for _, service := range []string{"starter", "worker"} {
-		port, err := d.stack.FreePort()
-		if err != nil {
-			return err
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
 		ready, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready within %s", readyLimit))
-		err = d.stack.StartProcess(ready, stack.Process{
-			Name: service, Path: binary, Args: []string{service},
-			Env:   append(d.environment(watched), "SICKBAY_HTTP_ADDRESS="+address),
-			Ready: func(ctx context.Context) error { return answers(ctx, "http://"+address+"/readyz") },
-		})
+		_, err := product.Start(ready, d.stack, product.Service{Binary: d.binary, Command: service, Env: d.environment(watched)})
 		cancel()
 		if err != nil {
-			return fmt.Errorf("start sickbay %s: %w", service, err)
+			return err
 		}
 	}
 	return nil
@@ -156,73 +143,17 @@ func (d *demo) startSickbay(ctx context.Context, watched bool) error {
 // are seconds where a real one has minutes; a watched cluster gets the defaults
 // and what the caller's own variables say.
 func (d *demo) environment(watched bool) []string {
-	set := []string{
-		"SICKBAY_TEMPORAL_ADDRESS=" + d.stack.TemporalAddress(),
-		"SICKBAY_TEMPORAL_NAMESPACE=" + d.stack.TemporalNamespace(),
-		"SICKBAY_STOP_TIMEOUT=10s",
-	}
+	set := append(product.Environment(d.stack), "SICKBAY_STOP_TIMEOUT=10s")
 	if watched {
 		// Without an election nothing is written into the cluster.
 		return append(set, "SICKBAY_LEADER_ELECTION_ENABLED=false", "SICKBAY_MODE="+d.mode)
 	}
 	return append(set,
-		"SICKBAY_KUBECONFIG="+d.stack.Kubeconfig(),
 		"SICKBAY_LEADER_ELECTION_NAMESPACE=default",
 		"SICKBAY_MODE="+d.mode,
 		"SICKBAY_GRACE=20s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
 		"SICKBAY_HYSTERESIS=5s", "SICKBAY_COOL_DOWN=5s", "SICKBAY_MARK_RETRY=2s",
 	)
-}
-
-func (d *demo) binary() string { return filepath.Join(d.stack.Dir(), "sickbay") }
-
-// build builds the binary from the repository that the demo is in.
-func build(ctx context.Context, binary string) error {
-	root, err := repository()
-	if err != nil {
-		return err
-	}
-	say("demo: building sickbay")
-	compile := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
-	compile.Dir = root
-	if output, err := compile.CombinedOutput(); err != nil {
-		return fmt.Errorf("build sickbay: %w\n%s", err, output)
-	}
-	return nil
-}
-
-// repository finds the root of the clone from the working directory upwards.
-func repository() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "tests", "parts")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no repository in %s or above: run from inside it", start)
-		}
-	}
-}
-
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return nil
 }
 
 // stop ends what runs, the latest first.

@@ -140,7 +140,7 @@ func (d *demo) await(ctx context.Context, s scene) error {
 
 // listDevices runs the real command.
 func (d *demo) listDevices(ctx context.Context) (listing.Listing, error) {
-	command := exec.CommandContext(ctx, d.binary(), "devices", "-o", "json")
+	command := exec.CommandContext(ctx, d.binary, "devices", "-o", "json")
 	command.Env = append(os.Environ(), d.environment(d.nodes == nil)...)
 	var out, failed bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failed

@@ -23,6 +23,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 	"github.com/sickbay-dev/sickbay/workers"
@@ -44,19 +45,11 @@ type cluster struct {
 	marks     *kube.MarkWriter
 }
 
-// searchAttributes are what Sickbay wants of a namespace.
-func searchAttributes() map[string]string {
-	return map[string]string{
-		"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
-		"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
-	}
-}
-
 // start brings up a stack and nodes "node-0" … with devices "gpu-0" … each.
 func start(t testing.TB, opts stack.Options, nodes, devices int) *cluster {
 	t.Helper()
 	if opts.Temporal {
-		opts.SearchAttributes = searchAttributes()
+		opts.SearchAttributes = product.SearchAttributes()
 	}
 	c := &cluster{t: t, stack: stack.Start(t, opts)}
 	c.kube = kubernetes.NewForConfigOrDie(c.stack.RESTConfig())

@@ -3,39 +3,19 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/sickbay-dev/sickbay/tests/stack"
+	"github.com/sickbay-dev/sickbay/tests/product"
 )
-
-// binary builds the real sickbay once for all tests of a run.
-var binary = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "sickbay-bin-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(folder, "sickbay")
-	build := exec.Command("go", "build", "-o", path, ".")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build sickbay: %w\n%s", err, out)
-	}
-	return path, nil
-})
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	if err := product.Clean(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
 }
@@ -54,53 +34,29 @@ func starterEnvironment() []string {
 	return []string{"SICKBAY_MARK_CHECK=1s", "SICKBAY_LEADER_ELECTION_NAMESPACE=default"}
 }
 
-// process runs `sickbay <command>` under a name as a part of the stack.
+// process runs `sickbay <command>` under a name as a part of the stack, with the
+// administrator's rights if no other kubeconfig is named. It returns when the
+// process runs, which may be before what it needs is there.
 func (c *cluster) process(name, command, kubeconfig string, env ...string) {
 	c.t.Helper()
-	path, err := binary()
+	binary, err := product.Shared()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	port, err := c.stack.FreePort()
-	if err != nil {
+	env = append([]string{"SICKBAY_LOG_LEVEL=debug"}, env...)
+	if kubeconfig != "" {
+		env = append(env, "SICKBAY_KUBECONFIG="+kubeconfig)
+	}
+	if _, err := product.Start(c.t.Context(), c.stack, product.Service{
+		Binary: binary, Command: command, Name: name, Env: env, Ready: "/healthz",
+	}); err != nil {
 		c.t.Fatal(err)
-	}
-	if kubeconfig == "" {
-		kubeconfig = c.stack.Kubeconfig()
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	err = c.stack.StartProcess(c.t.Context(), stack.Process{
-		Name: name, Path: path, Args: []string{command},
-		Env: append([]string{
-			"SICKBAY_KUBECONFIG=" + kubeconfig, "SICKBAY_HTTP_ADDRESS=" + address, "SICKBAY_LOG_LEVEL=debug",
-			"SICKBAY_TEMPORAL_ADDRESS=" + c.stack.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE=" + c.stack.TemporalNamespace(),
-		}, env...),
-		Ready: func(ctx context.Context) error { return get(ctx, "http://"+address+"/healthz") },
-	})
-	if err != nil {
-		c.t.Fatalf("start %s: %v", name, err)
 	}
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
 			c.t.Logf("%s said last:\n%s", name, c.lastLines(name, 60))
 		}
 	})
-}
-
-func get(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return nil
 }
 
 // lastLines are the last lines of a process's log.

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/realnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -47,8 +48,12 @@ type suite struct {
 	node    *realnode.Node
 	client  kubernetes.Interface
 	serial  atomic.Int64
+	// sickbay is set once the facts are stated; it doesn't run beside them.
+	sickbay *sickbay
 }
 
+// TestOnARealKubelet states what kubelets write, and then shows on them what
+// Sickbay makes of it. Shows O1, O2, O5, Q1 and U2.
 func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
 	for _, version := range stack.Versions() {
@@ -60,6 +65,7 @@ func TestOnARealKubelet(t *testing.T) {
 			}{
 				{"DRA", draFacts()},
 				{"device plugin", pluginFacts()},
+				{"Sickbay", mainJob()},
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, c := range group.tests {
@@ -73,7 +79,7 @@ func TestOnARealKubelet(t *testing.T) {
 
 func newSuite(t *testing.T, version string) *suite {
 	t.Helper()
-	st := stack.Start(t, stack.Options{Kubernetes: version})
+	st := stack.Start(t, stack.Options{Kubernetes: version, Temporal: true, SearchAttributes: product.SearchAttributes()})
 	n := realnode.Start(t, st, realnode.Options{SyncFrequency: syncFrequency, StatusFrequency: statusFrequency})
 	return &suite{version: version, stack: st, node: n, client: n.Client()}
 }

@@ -4,7 +4,7 @@
 //
 //	go run ./checks/breaks            all of them
 //	go run ./checks/breaks --no-stack those whose tests need no stack
-//	go run ./checks/breaks O3 Q7      these
+//	go run ./checks/breaks O3 Q7      those of these requirements
 //
 // A patch that no longer applies, that doesn't build, or that a test doesn't
 // notice is an error. The clone itself is left as it is.
@@ -62,10 +62,10 @@ func run(ctx context.Context, noStack bool, numbers []string) error {
 				return context.Cause(ctx)
 			}
 			failed++
-			fmt.Printf("FAILED   %-4s %s\n         %v\n", patch.Number, patch.Why, err)
+			fmt.Printf("FAILED   %-12s %s\n         %v\n", patch.Name, patch.Why, err)
 			continue
 		}
-		fmt.Printf("noticed  %-4s %s (%.1f s)\n", patch.Number, patch.Why, time.Since(began).Seconds())
+		fmt.Printf("noticed  %-12s %s (%.1f s)\n", patch.Name, patch.Why, time.Since(began).Seconds())
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d breaks went unnoticed or can't be tried", failed, len(patches))

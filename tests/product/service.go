@@ -1,0 +1,88 @@
+package product
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/tests/stack"
+)
+
+// SearchAttributes are what Sickbay wants of a Temporal namespace, for
+// stack.Options.
+func SearchAttributes() map[string]string {
+	return map[string]string{
+		"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
+		"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
+	}
+}
+
+// Environment points Sickbay at a stack: at its Temporal, and at its cluster if it
+// runs one.
+func Environment(st *stack.Stack) []string {
+	env := []string{
+		"SICKBAY_TEMPORAL_ADDRESS=" + st.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE=" + st.TemporalNamespace(),
+	}
+	if st.KubernetesVersion() != "" {
+		env = append(env, "SICKBAY_KUBECONFIG="+st.Kubeconfig())
+	}
+	return env
+}
+
+// Service is one process of Sickbay.
+type Service struct {
+	// Binary is the path of sickbay.
+	Binary string
+	// Command is its subcommand, "starter" or "worker".
+	Command string
+	// Name is the process's in the stack. Default is Command.
+	Name string
+	// Env are variables beside those that point it at the stack, which they may
+	// override.
+	Env []string
+	// Ready is the path that has to answer before it counts as started. Default
+	// is /readyz; /healthz is for one that is to start before what it needs.
+	Ready string
+}
+
+// Start runs a service as a process of a stack, and returns where it serves its
+// metrics and probes once it is ready.
+func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err error) {
+	port, err := st.FreePort()
+	if err != nil {
+		return "", err
+	}
+	address = fmt.Sprintf("127.0.0.1:%d", port)
+	url := "http://" + address + cmp.Or(s.Ready, "/readyz")
+	err = st.StartProcess(ctx, stack.Process{
+		Name: cmp.Or(s.Name, s.Command), Path: s.Binary, Args: []string{s.Command},
+		Env:   slices.Concat(Environment(st), []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
+		Ready: func(ctx context.Context) error { return answers(ctx, url) },
+	})
+	if err != nil {
+		return "", fmt.Errorf("start sickbay %s: %w", s.Command, err)
+	}
+	return address, nil
+}
+
+// answers tells whether a probe says yes.
+func answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
