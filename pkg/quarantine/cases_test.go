@@ -53,6 +53,8 @@ func TestCase01AReportThatExpiredSilently(t *testing.T) {
 	l.must(l.c.Phase == quarantine.PhaseSuspect, "Unknown becomes visible")
 	l.must(l.c.FirstNotGood.Equal(start.Add(900*sec)) && l.c.GraceUntil.Equal(start.Add(1200*sec)),
 		"the window runs from t=900 to t=1200, is %s to %s", l.c.FirstNotGood, l.c.GraceUntil)
+	l.must(len(l.heard) == 1 && strings.Contains(l.heard[0].Text, "visible since 2026-03-01T08:15:00Z, the silence may be older"),
+		"the audit trail tells that the silence may be older: %+v", l.heard)
 	// The watch repeats the Healthy of before: late, and so nothing.
 	l.at(910, lost(healthy))
 	l.must(l.c.Evidence().Value == device.Unknown && l.c.GoodSince.IsZero(), "the old Healthy is no evidence")
@@ -66,6 +68,18 @@ func TestCase01AReportThatExpiredSilently(t *testing.T) {
 	l.must(l.c.LookedAt.Equal(l.now), "the case knows when it was last confirmed")
 	l.at(1200, woke())
 	l.must(l.c.GraceUntil.IsZero() && l.c.Mark.State == quarantine.MarkNone, "at the end of the window there is an alert and no mark")
+
+	// Nor does such a Healthy count towards the stability window.
+	advisory := live(t, plugged, enforce())
+	advisory.at(0, observed(MakeReading("train-0").Unhealthy(majorFault)))
+	advisory.at(0, reported(quarantine.OutcomeUnavailable, "no API"))
+	still := func() event {
+		return MakeLooked().Presence(nil).Lease("2026-03-01T08:00:00Z").Reading(MakeReading("train-0").Healthy().Version("2")).Answer()
+	}
+	for s := 10; s <= 7200; s += 60 {
+		advisory.at(s, still())
+		advisory.must(advisory.c.Phase == quarantine.PhaseQuarantined && advisory.c.GoodSince.IsZero(), "Healthy without a fresh Lease isn't stable")
+	}
 }
 
 // O3, Q6. Case 02, the old endpoint overwrites or clears the new one's health
@@ -96,6 +110,25 @@ func TestCase02TwoEndpointsOverwriteEachOther(t *testing.T) {
 		l.must(l.c.LeaseUntil.Equal(lease) && l.c.GoodSince.IsZero(), "its clock isn't started anew")
 		l.must(l.c.Evidence().Value == device.Unhealthy, "the known fault isn't downgraded to %s", l.c.Evidence().Value)
 		l.must(l.owes() == "PutMark", "one mark is owed, is %q", l.owes())
+		kinds := l.kinds()
+		l.must(kinds == "", "no further audit line, is %q", kinds)
+	}
+
+	// A live look that falls into the blip reads what the old endpoint said. It
+	// isn't believed for long enough to end anything.
+	l.at(21, inForce())
+	for _, row := range []struct {
+		at int
+		r  *ReadingBuilder
+	}{
+		{30, MakeReading("train-0").Healthy().Version("30")},
+		{31, MakeReading("train-0").Unknown().Version("31")},
+		{32, MakeReading("train-0").Unhealthy(majorFault).Version("32").SeenAt(32 * sec)},
+	} {
+		l.at(row.at, MakeLooked().Reading(row.r).Answer())
+		l.must(l.c.Phase == quarantine.PhaseQuarantined && l.c.Epoch == epoch && l.c.Mark.State == quarantine.MarkInForce && l.c.LeaseUntil.Equal(lease),
+			"the same case goes on, with its mark and its clock")
+		l.must(l.c.Severity == reason.SeverityMajor && l.c.Reason.Code == "XidEngineTimeout", "the fault stays the case's reason")
 		kinds := l.kinds()
 		l.must(kinds == "", "no further audit line, is %q", kinds)
 	}
@@ -196,6 +229,21 @@ func TestCase10WhichXidsCondemnADevice(t *testing.T) {
 		l.at(1, observed(again))
 		l.must(l.c.Reason == before && l.c.Phase == quarantine.PhaseQuarantined, "the case keeps the judgement it was opened by")
 	})
+	t.Run("a new catalogue does not judge a closed case again", func(t *testing.T) {
+		l := live(t, gpu, enforce())
+		first := MakeReading("notebook").Unhealthy(suspectFault)
+		l.at(0, observed(first))
+		healthy := MakeReading("notebook").Healthy().Version("2")
+		for s := 10; s <= 140; s += 10 {
+			l.at(s, MakeLooked().Reading(healthy).Answer())
+		}
+		before := l.c
+		l.must(before.End == quarantine.EndHealthBack, "the suspicion passed")
+		again := *first
+		again.r.Reason = reason.Match{Code: "SiteNewXid", Severity: reason.SeverityFatal, Action: reason.ActionQuarantine, Catalogue: "2027-01"}
+		l.at(200, observed(&again))
+		l.must(string(encode(t, l.c)) == string(encode(t, before)), "the same statement opens nothing")
+	})
 }
 
 // O8, Q10. Case 12, a card disappears without an Xid (NVIDIA/NVSentinel#155;
@@ -208,7 +256,11 @@ func TestCase12ACardDisappearsWithoutAWord(t *testing.T) {
 	l.at(0, listed(oldCard))
 	other.at(0, listed(newCard))
 	l.must(!l.c.Open(), "eight devices, no case")
-	// t=100: the node boots anew. t=160: a complete pool of seven.
+	// t=100: the node boots anew, and for a moment there is no pool at all. t=160: a
+	// complete pool of seven.
+	booting := live(t, gpu, enforce())
+	booting.at(100, missing(device.PoolGone))
+	booting.must(!booting.c.Open(), "a pool that is gone as a whole says nothing of the device")
 	l.at(160, missing(device.MissingFromPool))
 	other.at(160, listed(newCard))
 	l.must(l.c.Phase == quarantine.PhaseSuspect && l.c.Reason.Code == reason.DeviceMissing, "gpu-3 is missing")
@@ -219,8 +271,9 @@ func TestCase12ACardDisappearsWithoutAWord(t *testing.T) {
 	l.at(220, MakeLooked().Missing(device.MissingFromPool).Answer())
 	l.must(l.c.Phase == quarantine.PhaseGone && l.owes() == "PutMark", "gone, and out when it comes back; owes %q", l.owes())
 	l.at(221, inForce())
-	l.at(24*3600, MakeLooked().Missing(device.MissingFromPool).Answer())
+	l.at(24*3600, MakeLooked().Holder("train-0").Missing(device.MissingFromPool).Answer())
 	l.must(l.c.Phase == quarantine.PhaseGone && l.c.Mark.State == quarantine.MarkInForce, "a day later it isn't forgotten")
+	l.must(len(l.c.Holders) == 1 && l.c.Holders[0].Claim == "train-0-gpu", "the claim that has it allocated stays in sight, are %v", l.c.Holders)
 }
 
 // R5, Q5. Case 22, a fault right after a release is cancelled with it
@@ -281,6 +334,28 @@ func TestCase25ASwappedCard(t *testing.T) {
 	epoch := renumbered.c.Epoch
 	renumbered.at(86460, always(quarantine.Inventory{Present: true, Now: newCard, MovedTo: "gpu.example.com/anvil-07/gpu-5"}))
 	renumbered.must(renumbered.c.Epoch == epoch && renumbered.c.Waiting == quarantine.WaitingForOperator, "an index that moved at a boot is no replacement")
+}
+
+// Case 35, a Pod that uses DRA through plain resources.limits
+// (kubernetes/kubernetes#141290, #141467, PR #130653): who must leave is whom the
+// claim is reserved for, and neither a Pod's spec nor that it is gone.
+func TestCase35AHolderThatNoSpecNames(t *testing.T) {
+	l := live(t, gpu, enforce())
+	// t=0, t=1: the Pod is there, and its status names the claim; no event of the
+	// case's own.
+	bad := MakeReading("legacy-1").Unhealthy("")
+	l.at(5, observed(bad))
+	l.at(6, inForce())
+	l.at(7, MakeLooked().Reading(bad).Answer())
+	l.must(l.c.Waiting == quarantine.WaitingForHolder, "the Pod holds the device")
+	// The mark keeps others out and makes nobody leave. The Pod is deleted by
+	// somebody; its claim is still reserved for it.
+	for _, s := range []int{60, 3600, 86400} {
+		l.at(s, MakeLooked().Ended("legacy-1").Holder("legacy-1").Answer())
+		l.must(l.c.Held() && l.c.Waiting == quarantine.WaitingForHolder, "reservedFor says that it is held, waits for %q", l.c.Waiting)
+	}
+	l.at(86401, MakeLooked().Ended("legacy-1").Answer())
+	l.must(!l.c.Held() && l.c.Waiting == quarantine.WaitingForCoolDown, "nobody has it any more, waits for %q", l.c.Waiting)
 }
 
 // Invariant 9, U1. Case 49, signals at continue-as-new (temporalio/sdk-go#533,

@@ -196,7 +196,11 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 	if d.c.Absence != nil {
 		d.c.MovedTo = old.MovedTo
 	}
-	d.notify(NoticeOpened, true, fmt.Sprintf("case opened as %s: %s", phase, describe(why, message)))
+	text := fmt.Sprintf("case opened as %s", phase)
+	if why.Code == reason.HealthUnknown {
+		text += fmt.Sprintf(", visible since %s, the silence may be older", stamp(d.c.FirstNotGood))
+	}
+	d.notify(NoticeOpened, true, text+": "+describe(why, message))
 }
 
 // close ends the case.
