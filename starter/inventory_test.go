@@ -161,7 +161,8 @@ func TestAfterARestartAHeldDeviceThatIsNotListedIsMissing(t *testing.T) {
 }
 
 // O8: an index that moved at a reboot is no missing device and no replacement; a
-// new card under a known name is told to the case that the old one has.
+// new card under a known name is told to the case that the old one has. Case 25,
+// row t=24:01:00.
 func TestRenamedAndReplacedHardware(t *testing.T) {
 	key := gpu("anvil-07", "gpu-3")
 	t.Run("renamed without a case", func(t *testing.T) {

@@ -242,6 +242,7 @@ func TestAMarkDeletedOrChangedByHandIsToldToItsCase(t *testing.T) {
 }
 
 // A rule of somebody else that selects devices across pools is counted and said.
+// Case 33, row t=0.
 func TestForeignRulesThatSelectEverythingAreCounted(t *testing.T) {
 	s := newScene(t)
 	s.tracker.foreignRule("do-not-apply-empty-selector", "every device of the cluster", true)

@@ -105,7 +105,7 @@ func TestWorseIsSentAtOnceAndBetterOnlyToACase(t *testing.T) {
 }
 
 // O3: what a fault said isn't swallowed when the Pod says Healthy again before the
-// signal got through: two producers overwrite each other within seconds.
+// signal got through: two producers overwrite each other within seconds (case 02).
 func TestAFaultIsNotSwallowedByTheHealthyThatFollowsIt(t *testing.T) {
 	key := gpu("anvil-07", "gpu-3")
 	s := newScene(t)
@@ -143,6 +143,8 @@ func TestARelistAtALowerVersionReplacesWhatWasKnown(t *testing.T) {
 	}
 }
 
+// O5. Case 07, its four rows: one device in several containers and Pods is one
+// signal to one case, with what each Pod says.
 func TestOneDeviceInTwoPodsIsOneSignalWithBothReadings(t *testing.T) {
 	key := gpu("anvil-07", "gpu-3")
 	s := newScene(t)
@@ -234,7 +236,7 @@ func TestClaimsMayComeAfterTheStatusThatNeedsThem(t *testing.T) {
 }
 
 // O2: an ID that could mean several devices is shown and counted, and never becomes
-// the fault of one of them by guessing.
+// the fault of one of them by guessing. Case 06, "never dropped silently".
 func TestAnEntryThatMayMeanSeveralDevicesIsAnUnmappedFault(t *testing.T) {
 	s := newScene(t)
 	s.allocate("train-0", gpu("anvil-07", "gpu-2"), gpu("anvil-07", "gpu-3"))
@@ -270,6 +272,8 @@ func TestAnEntryThatMayMeanSeveralDevicesIsAnUnmappedFault(t *testing.T) {
 	}
 }
 
+// U1. Case 04, what must be: never known is told from lost, by driver and node, and
+// each driver's policy is explicit.
 func TestUnknownOpensACaseOnlyWhereHealthWasKnown(t *testing.T) {
 	key, other := gpu("anvil-07", "gpu-3"), gpu("anvil-07", "gpu-4")
 	policy := func(p DriverPolicy) func(*Options) {
@@ -324,6 +328,8 @@ func TestUnknownOpensACaseOnlyWhereHealthWasKnown(t *testing.T) {
 	})
 }
 
+// Q7. Case 10, "never on first sight": no case comes of an application's error or a
+// contained one.
 func TestWhatTheCatalogueForgivesOpensNoCase(t *testing.T) {
 	key := gpu("anvil-07", "gpu-3")
 	for _, message := range []string{xid13, xid94} {
@@ -347,7 +353,7 @@ func TestWhatTheCatalogueForgivesOpensNoCase(t *testing.T) {
 }
 
 // O10: a fault of the chip is delivered to every device on it; the Pods that see it
-// elsewhere are no holders.
+// elsewhere are no holders. Case 15, rows t=10 and t=40.
 func TestAChipFaultReachesAllReplicasAndPartitions(t *testing.T) {
 	t.Run("time-sliced replicas", func(t *testing.T) {
 		s := newScene(t)

@@ -171,8 +171,10 @@ func TestAPodWithAnExtendedResourceIsAHolder(t *testing.T) {
 	}
 }
 
-// Q1, Q5. Case 33: a mark names its device by driver, pool and device, and none is
-// made for a device that isn't named so far.
+// Q1, Q5. Case 33, an empty selector evicts every device user in the cluster
+// (kubernetes/kubernetes#141422, PR #141425; kyverno/policies PR #1525): a mark names
+// its device by driver, pool and device, evicts nobody, and none is made for a device
+// that isn't named so far.
 func TestAMarkNamesOneDeviceOrIsNotMade(t *testing.T) {
 	ask := func(key device.Key) quarantine.PutMark {
 		return quarantine.PutMark{

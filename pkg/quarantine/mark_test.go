@@ -399,6 +399,7 @@ func TestAnAdvisoryCaseEndsAfterItsStabilityWindow(t *testing.T) {
 }
 
 // Q5: a device whose mark is in force is not given up on health, however long.
+// Case 22, row t=100.
 func TestHealthAloneNeverEndsACaseWhoseMarkIsInForce(t *testing.T) {
 	l := live(t, gpu, enforce())
 	l.run(marked())

@@ -101,21 +101,33 @@ func parseRow(line string) (row Requirement, isRow bool, err error) {
 		cells[i] = strings.TrimSpace(cells[i])
 	}
 	row = Requirement{Number: cells[0], What: cells[1], State: State(cells[3])}
-	for _, test := range strings.Split(cells[2], between) {
+	row.Tests = testsIn(cells[2])
+	return row, true, nil
+}
+
+// testsIn reads the tests that a cell names.
+func testsIn(cell string) []string {
+	var tests []string
+	for test := range strings.SplitSeq(cell, between) {
 		if test = strings.Trim(strings.TrimSpace(test), "`"); test != "" {
-			row.Tests = append(row.Tests, test)
+			tests = append(tests, test)
 		}
 	}
-	return row, true, nil
+	return tests
+}
+
+// quoted writes tests as a cell.
+func quoted(tests []string) string {
+	all := make([]string, len(tests))
+	for i, test := range tests {
+		all[i] = "`" + test + "`"
+	}
+	return strings.Join(all, between)
 }
 
 // Row writes a requirement as a line of the table.
 func (r Requirement) Row() string {
-	quoted := make([]string, len(r.Tests))
-	for i, test := range r.Tests {
-		quoted[i] = "`" + test + "`"
-	}
-	return fmt.Sprintf("| %s | %s | %s | %s |", r.Number, r.What, strings.Join(quoted, between), r.State)
+	return fmt.Sprintf("| %s | %s | %s | %s |", r.Number, r.What, quoted(r.Tests), r.State)
 }
 
 // UpdateTable writes the tests that carry each number into its row.

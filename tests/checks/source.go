@@ -18,6 +18,8 @@ type Test struct {
 	Name    string
 	// Numbers are the requirements that its doc comment carries.
 	Numbers []string
+	// Cases are the reported cases that it names.
+	Cases []string
 }
 
 // String is the test as the table and the breaks name it.
@@ -61,6 +63,7 @@ func FindTests(root string) ([]Test, error) {
 				Package: "./" + filepath.ToSlash(filepath.Dir(path)),
 				Name:    function.Name.Name,
 				Numbers: numbersIn(function.Doc.Text()),
+				Cases:   casesIn(function.Doc.Text()),
 			})
 		}
 	})

@@ -83,7 +83,8 @@ func TestARefusedMarkIsShownAndTriedAgain(t *testing.T) {
 }
 
 // A suspect's case ends by itself once live looks find the device healthy, and
-// nothing was marked. Liveness of the Unknown path.
+// nothing was marked. Liveness of the Unknown path. Case 01, "expose when it was
+// last confirmed": the page in the UI says it beside the value.
 func TestAnUnknownThatPassesLeavesNothingBehind(t *testing.T) {
 	r := newRun(t)
 	unknown := report("train-0", device.Unknown, "", "41")
@@ -92,6 +93,9 @@ func TestAnUnknownThatPassesLeavesNothingBehind(t *testing.T) {
 	r.at(time.Minute, func() {
 		if c := r.state(); c.Phase != quarantine.PhaseSuspect {
 			t.Errorf("phase %s, want Suspect", c.Phase)
+		}
+		if shown := "Unknown from 1 readings; last live look " + r.state().LookedAt.Format(time.DateTime); !strings.Contains(devicewf.Details(r.state()), shown) {
+			t.Errorf("the UI doesn't show %q:\n%s", shown, devicewf.Details(r.state()))
 		}
 		healthy := report("train-0", device.Healthy, "", "57")
 		r.world.set(healthy)
@@ -145,7 +149,8 @@ func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
 }
 
 // Cancelling a case's workflow in the UI doesn't end it: the refusal is on
-// record, and the case goes on.
+// record, and the case goes on. Case 22, row t=100: no cancellation is left over
+// that could swallow the next fault.
 func TestACaseCannotBeCancelled(t *testing.T) {
 	r := newRun(t)
 	bad := report("train-0", device.Unhealthy, "XID 79", "41")
@@ -188,7 +193,7 @@ func TestASignalForAnotherDeviceIsRefused(t *testing.T) {
 	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
 }
 
-// Every message that was acknowledged is in the state that the next run gets.
+// Case 49: every message that was acknowledged is in the state that the next run gets.
 // That none is lost in the very moment of the decision to continue can only be
 // seen on a real server: tests/e2e.
 func TestMessagesAreCarriedIntoTheNextRun(t *testing.T) {
@@ -262,6 +267,83 @@ func TestTheNextRunLooksFirstAndKeepsItsDeadlines(t *testing.T) {
 	})
 	third.stop(time.Hour)
 	third.ExecuteWorkflow(devicewf.WorkflowType, state)
+}
+
+// Case 49, its five rows: a quarantined device's run with a history of 9,800 events
+// gets two signals at once and continues. The next run begins with both, or with
+// the first and gets the second, or with the first and finds the second's news by
+// its own look; it ends the same each time, its lease when it would have, and its
+// mark written once more, to say the new reason. Which of these it is when
+// a signal comes in the very moment of the decision, only a real server shows:
+// tests/e2e.
+func TestTwoSignalsAtTheEndOfALongRun(t *testing.T) {
+	first := report("train-0", device.Unhealthy, "XID 109", "41")
+	s1, s2 := report("train-0", device.Healthy, "", "42"), report("train-0", device.Unhealthy, "XID 79", "43")
+	for name, tc := range map[string]struct {
+		// before come when the history is still short, last once it is long, which
+		// ends the run.
+		before     []device.Report
+		last       device.Report
+		inR2       []device.Report
+		carriedToo bool
+	}{
+		"both before the decision":                      {before: []device.Report{s1, s2}, last: s1, carriedToo: true},
+		"the second in the next run":                    {last: s1, inR2: []device.Report{s2}},
+		"the second nowhere, and the next run reads it": {last: s1},
+		"both in the next run, the other way round":     {last: first, inR2: []device.Report{s2, s1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r1 := newRun(t)
+			r1.world.set(first)
+			r1.at(0, func() { r1.observe(first) })
+			var lease time.Time
+			r1.at(time.Second, func() {
+				c := r1.state()
+				if c.Phase != quarantine.PhaseQuarantined || c.Mark.State != quarantine.MarkInForce {
+					t.Errorf("t=0: %s, mark %s", c.Phase, c.Mark.State)
+				}
+				lease = c.LeaseUntil
+				for _, signal := range tc.before {
+					r1.observe(signal)
+				}
+			})
+			r1.at(time.Second+time.Millisecond, func() {
+				r1.SetCurrentHistoryLength(9800)
+				r1.observe(tc.last)
+			})
+			r1.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r1.key))
+			state := continued(t, r1)
+			if carried := state.Case.Severity.String() == "fatal"; carried != tc.carriedToo {
+				t.Errorf("s2 is carried %t, want %t", carried, tc.carriedToo)
+			}
+
+			r2 := newRun(t)
+			r2.SetStartTime(r1.Now())
+			r2.world.set(s2)
+			r2.world.mark = r1.world.mark
+			r2.at(0, func() {
+				for _, signal := range tc.inR2 {
+					r2.observe(signal)
+				}
+			})
+			r2.at(2*time.Second, func() {
+				c := r2.state()
+				if c.Phase != quarantine.PhaseQuarantined || c.Epoch != state.Case.Epoch || c.Severity.String() != "fatal" || c.Evidence().Value != device.Unhealthy {
+					t.Errorf("%s (%s), epoch %d, %s; want Quarantined, fatal, epoch %d, Unhealthy", c.Phase, c.Severity, c.Epoch, c.Evidence().Value, state.Case.Epoch)
+				}
+				if !c.LeaseUntil.Equal(lease) {
+					t.Errorf("lease until %s, want %s as before", c.LeaseUntil, lease)
+				}
+				before, _ := r1.world.count()
+				after, looks := r2.world.count()
+				if before+after != 2 || looks == 0 {
+					t.Errorf("%d and %d marks written, %d looks in the new run; want the mark made, brought up to date, and a look", before, after, looks)
+				}
+			})
+			r2.stop(time.Minute)
+			r2.ExecuteWorkflow(devicewf.WorkflowType, state)
+		})
+	}
 }
 
 // continued returns the state that a run handed on.
