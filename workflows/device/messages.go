@@ -50,7 +50,7 @@ type subscription struct {
 	// operator is set for what people send; see roomFor.
 	operator bool
 	channel  workflow.ReceiveChannel
-	decode  func(r *runner, raw converter.RawValue) quarantine.Event
+	decode   func(r *runner, raw converter.RawValue) quarantine.Event
 }
 
 // subscribe opens all channels. Payloads are received raw: what can't be decoded
