@@ -38,7 +38,7 @@ func unheld(more ...step) []step {
 	}, more...)
 }
 
-// Q1: what becomes of a mark that was asked for.
+// Q1, Q5: what becomes of a mark that was asked for.
 func TestWhatBecomesOfAMark(t *testing.T) {
 	fault := step{0, observed(MakeReading("train-0").Unhealthy(fatalFault))}
 	later := func(c quarantine.Case) *quarantine.MarkFound {
@@ -219,7 +219,7 @@ func TestAMarkThatSomebodyTouchedIsPutBack(t *testing.T) {
 	})
 }
 
-// Q4: the end of a lease never frees a device: the case looks again and extends.
+// Q4, R7: the end of a lease never frees a device: the case looks again and extends.
 func TestTheEndOfALeaseNeverFreesADevice(t *testing.T) {
 	bad := MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()
 	check(t, map[string]row{

@@ -137,7 +137,7 @@ func TestWhatOpensACase(t *testing.T) {
 	})
 }
 
-// U1, U2: a suspect inside its grace window, at its end, and when its health is
+// U1, U2, U3: a suspect inside its grace window, at its end, and when its health is
 // back.
 func TestASuspectWaitsOutItsWindow(t *testing.T) {
 	unknown := step{0, lost(MakeReading("train-0").Unknown())}
