@@ -53,8 +53,10 @@ type Case struct {
 	Reports []device.Report `json:"reports,omitempty"`
 	// Holders are the Pods that have the device allocated, as last looked up.
 	Holders []Holder `json:"holders,omitempty"`
-	// Lease is the node's Lease renewal at the last look, to see it advance.
-	Lease string `json:"nodeLease,omitempty"`
+	// Lease is the node's Lease renewal at the last look, LeaseMoved the look that
+	// last found it changed.
+	Lease      string    `json:"nodeLease,omitempty"`
+	LeaseMoved time.Time `json:"nodeLeaseMoved,omitzero"`
 
 	Incarnation device.Incarnation `json:"incarnation,omitzero"`
 	// MovedTo is the name under which the hardware that this case is about is

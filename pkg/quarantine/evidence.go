@@ -70,9 +70,10 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 	reports, _ := device.Believe(c.Reports, report, true)
 	c.Reports = bound(reports)
 	d.seen = fmt.Sprintf("%s: %s %q at version %s", r.Pod, r.Health, report.Message, r.Version)
+	// A change either way makes the next looks worth while.
+	c.Looks = 0
 	if r.Health.WorseThan(device.Healthy) {
 		c.GoodSince = time.Time{}
-		c.Looks = 0
 	}
 	if judged(report).WorseThan(device.Healthy) && !r.Observed.IsZero() && (d.notGoodAt.IsZero() || r.Observed.Before(d.notGoodAt)) {
 		d.notGoodAt = r.Observed
@@ -221,10 +222,10 @@ func (d *decision) firstNotGood() time.Time {
 }
 
 // goodFor tells whether live looks found the device healthy for so long, the
-// last one at the end of that time.
+// last one at the end of that time, and its node alive since that time began.
 func (d *decision) goodFor(window time.Duration) bool {
 	c := &d.c
-	return !c.GoodSince.IsZero() && !c.LookedAt.Before(c.GoodSince.Add(window))
+	return !c.GoodSince.IsZero() && !c.LookedAt.Before(c.GoodSince.Add(window)) && c.LeaseMoved.After(c.GoodSince)
 }
 
 // bound keeps the number of reports down and their order independent of the

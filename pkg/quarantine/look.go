@@ -103,32 +103,48 @@ func (d *decision) end(uids []string) {
 	}
 }
 
+// leaseStill is how long a node's Lease may stand still before what its Pods say
+// is what a dead kubelet last wrote: the grace after which Kubernetes itself gives
+// a node up (--node-monitor-grace-period).
+const leaseStill = 50 * time.Second
+
 // judge decides whether this look found the device healthy: a live holder's word,
-// no other one against it, from a ready node whose Lease moved on since the look
-// before. The first look only takes the Lease down, and an answer that comes again
-// moves nothing.
+// no other one against it, from a ready node whose Lease moves, of a device that
+// is listed.
 func (d *decision) judge(e Looked, again bool) {
 	c := &d.c
-	advanced := e.NodeLease != "" && c.Lease != "" && e.NodeLease != c.Lease
+	d.leaseSeen(e.NodeLease)
 	evidence := c.Evidence()
-	good := evidence.Value == device.Healthy && evidence.Live() && e.NodeReady && c.Absence == nil
+	good := evidence.Value == device.Healthy
 	if c.Phase == PhaseSuspect {
 		// What an application did wrong is no reason to suspect the device.
-		good = good || d.value() == device.Healthy && evidence.Live() && e.NodeReady && c.Absence == nil
+		good = good || d.value() == device.Healthy
 	}
 	switch {
-	case !good:
+	case !good || !evidence.Live() || !e.NodeReady || c.Absence != nil || !d.leaseMoves():
 		c.GoodSince = time.Time{}
-	case advanced && c.GoodSince.IsZero():
+	case c.GoodSince.IsZero() && !again: // an answer that comes again moves nothing
 		c.GoodSince = d.now
-	case c.GoodSince.IsZero() || again:
-		// Nothing yet to hold the Lease against.
-	case !advanced:
-		c.GoodSince = time.Time{}
 	}
-	if e.NodeLease != "" {
-		c.Lease = e.NodeLease
+}
+
+// leaseSeen takes in the node's Lease as a look found it. That it moves shows by
+// a change, on our own clock; the first look only takes it down.
+func (d *decision) leaseSeen(renewal string) {
+	c := &d.c
+	if renewal == "" || renewal == c.Lease {
+		return
 	}
+	if c.Lease != "" {
+		c.LeaseMoved = c.LookedAt
+	}
+	c.Lease = renewal
+}
+
+// leaseMoves tells whether the node was alive not long before the last look.
+func (d *decision) leaseMoves() bool {
+	c := &d.c
+	return !c.LeaseMoved.IsZero() && c.LookedAt.Sub(c.LeaseMoved) <= leaseStill
 }
 
 // scheduleLook sets when to look next. Suspects are looked at on exponential
@@ -173,7 +189,8 @@ func (d *decision) scheduleLook(asked time.Time) {
 	}
 	next := d.now.Add(pause)
 	if window > 0 && !c.GoodSince.IsZero() {
-		next = later(c.GoodSince.Add(window), d.now.Add(time.Second))
+		// Where only a sign of life from the node is missing, it comes soon.
+		next = later(c.GoodSince.Add(window), d.now.Add(d.p.RecheckFirst))
 	}
 	d.lookBy(next)
 }

@@ -333,3 +333,61 @@ func TestLooksAtASuspectBackOff(t *testing.T) {
 		}
 	}
 }
+
+// R7, U3: health that comes back after a long Unknown ends the case soon, whatever
+// the pace of looks had become, and with looks that follow each other faster than
+// the node renews its Lease.
+func TestHealthThatIsBackAfterLongEndsTheCaseSoon(t *testing.T) {
+	for name, hysteresis := range map[string]time.Duration{"the default": 2 * minute, "shorter than the pause between two renewals": 3 * sec} {
+		t.Run(name, func(t *testing.T) {
+			p := enforce()
+			p.Hysteresis = hysteresis
+			l := live(t, gpu, p)
+			lease := func() string { return l.now.Truncate(10 * sec).Format(time.RFC3339) }
+			l.run([]step{{0, lost(MakeReading("train-0").Unknown())}})
+			for l.now.Before(start.Add(6 * hour)) {
+				l.reach(l.c.LookAt.Sub(start))
+				l.tell(MakeLooked().Lease(lease()).Reading(MakeReading("train-0").Unknown()).Answer())
+			}
+			if l.c.Waiting != quarantine.WaitingForRestriction {
+				t.Fatalf("after six hours it is %s, waiting for %s", l.c.Phase, l.c.Waiting)
+			}
+			back := l.now.Add(sec)
+			l.run([]step{{back.Sub(start), observed(MakeReading("train-0").Healthy().Version("2"))}})
+			looks := 0
+			for l.c.Open() && looks < 20 {
+				l.reach(l.c.LookAt.Sub(start))
+				l.tell(MakeLooked().Lease(lease()).Reading(MakeReading("train-0").Healthy().Version("2")).Answer())
+				looks++
+			}
+			if took := l.now.Sub(back); l.c.End != quarantine.EndHealthBack || took > hysteresis+minute || looks > 6 {
+				t.Errorf("after %s and %d looks it is %s %s; want it over within a minute of the window, and few looks", took, looks, l.c.Phase, l.c.End)
+			}
+		})
+	}
+}
+
+// A node that stops in the window that its health has to stay good is found out
+// by its Lease, however good its Pods look.
+func TestANodeThatDiesInTheWindowEndsNoCase(t *testing.T) {
+	l := live(t, gpu, enforce())
+	good := MakeReading("train-0").Healthy().Version("2")
+	l.run([]step{
+		{0, lost(MakeReading("train-0").Unknown())},
+		{10 * sec, MakeLooked().Lease("1").Reading(good).Answer()},
+		{30 * sec, MakeLooked().Lease("2").Reading(good).Answer()},
+	})
+	if l.c.GoodSince.IsZero() {
+		t.Fatal("the second look finds the Lease moved, and yet the window hasn't begun")
+	}
+	for range 20 {
+		l.reach(l.c.LookAt.Sub(start))
+		l.tell(MakeLooked().Lease("2").Reading(good).Answer())
+		if !l.c.Open() {
+			t.Fatalf("%s after the Lease stopped the case is closed: %s", l.now.Sub(start), l.c.End)
+		}
+	}
+	if !l.c.GoodSince.IsZero() {
+		t.Error("the window runs on a dead node")
+	}
+}
