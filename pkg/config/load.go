@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"github.com/sickbay-dev/sickbay/pkg/spelling"
 )
 
 // ErrConfig is wrapped by every error of Load: the environment is wrong, and
@@ -112,7 +114,7 @@ func unknown(environment []string) []error {
 			continue
 		}
 		if _, ok := slices.BinarySearch(known, name); !ok {
-			refused = append(refused, &UnknownVariableError{Name: name, Nearest: nearest(name, known)})
+			refused = append(refused, &UnknownVariableError{Name: name, Nearest: spelling.Nearest(name, known)})
 		}
 	}
 	return refused
