@@ -14,6 +14,10 @@ TOOLS := $(BIN)/tools
 DEMO ?=
 # BENCH is passed to the bench, for example BENCH="--faults 50".
 BENCH ?=
+# AS is the folder of the replay corpus that `make record` writes, RECORDED the
+# tests whose workflows it records.
+AS ?= unreleased
+RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # RUN narrows tests to those whose names match.
 RUN ?= .
 # SEED and FUZZTIME are for `make long`.
@@ -79,6 +83,11 @@ stack: ## start the development stack and print its addresses; Ctrl-C ends it
 .PHONY: bench
 bench: parts ## measure what docs/performance.md shows, on this machine
 	go -C tests run ./bench $(BENCH)
+
+.PHONY: record
+record: parts ## record histories of device workflows for the replay corpus, as version AS
+	SICKBAY_RECORD=$(CURDIR)/workflows/device/testdata/$(AS) \
+		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
 
 .PHONY: breaks
 breaks: parts ## apply every break in a scratch worktree and want its test to fail

@@ -12,13 +12,13 @@ import (
 )
 
 // leastHistories is how many recorded runs the corpus has at least. It only
-// grows: histories of every version that was ever shipped stay in it.
+// grows: each version that was ever shipped has its folder in it.
 const leastHistories = 10
 
 // A worker of this version can take over every case that an earlier one left
 // behind: recorded runs are replayed command by command.
 func TestRecordedRunsReplay(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("testdata", "*.json"))
+	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestRecordedRunsReplay(t *testing.T) {
 		t.Fatalf("%d recorded runs under testdata, want at least %d; `make record` writes them", len(files), leastHistories)
 	}
 	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) {
 			// The knobs of the worker that replays are other ones than those that
 			// were recorded; a run goes by its own.
 			knobs := devicewf.Knobs{Policy: quarantine.DefaultPolicy()}
