@@ -79,6 +79,9 @@ type Allocated struct {
 	// gave a prioritised list.
 	Request string
 	Device  Key
+	// Class is the DeviceClass that the request names; empty where the claim's
+	// spec has no such request.
+	Class string
 	// AdminAccess marks a claim that shares the device without using it (a
 	// monitor). Such a claim is never a holder.
 	AdminAccess bool

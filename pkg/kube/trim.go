@@ -70,7 +70,8 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return kept
 }
 
-// TrimClaim keeps a claim's allocation results and consumers.
+// TrimClaim keeps the classes that a claim asks for, its allocation results and
+// its consumers.
 func TrimClaim(object any) (any, error) {
 	claim, ok := object.(*resourcev1.ResourceClaim)
 	if !ok {
@@ -78,6 +79,7 @@ func TrimClaim(object any) (any, error) {
 	}
 	trimmed := &resourcev1.ResourceClaim{
 		ObjectMeta: identity(claim.ObjectMeta),
+		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: trimRequests(claim.Spec.Devices.Requests)}},
 		Status:     resourcev1.ResourceClaimStatus{ReservedFor: claim.Status.ReservedFor},
 	}
 	if claim.Status.Allocation != nil {
@@ -92,6 +94,21 @@ func TrimClaim(object any) (any, error) {
 		}
 	}
 	return trimmed, nil
+}
+
+func trimRequests(requests []resourcev1.DeviceRequest) []resourcev1.DeviceRequest {
+	var kept []resourcev1.DeviceRequest
+	for _, request := range requests {
+		trimmed := resourcev1.DeviceRequest{Name: request.Name}
+		if request.Exactly != nil {
+			trimmed.Exactly = &resourcev1.ExactDeviceRequest{DeviceClassName: request.Exactly.DeviceClassName}
+		}
+		for _, sub := range request.FirstAvailable {
+			trimmed.FirstAvailable = append(trimmed.FirstAvailable, resourcev1.DeviceSubRequest{Name: sub.Name, DeviceClassName: sub.DeviceClassName})
+		}
+		kept = append(kept, trimmed)
+	}
+	return kept
 }
 
 // TrimSlice keeps a slice's pool, node, and of its devices the names, string

@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -91,6 +92,7 @@ func ClaimView(claim *resourcev1.ResourceClaim) device.Claim {
 			view.Results = append(view.Results, device.Allocated{
 				Request:     result.Request,
 				Device:      key,
+				Class:       requestedClass(claim.Spec.Devices.Requests, result.Request),
 				AdminAccess: result.AdminAccess != nil && *result.AdminAccess,
 			})
 		}
@@ -103,6 +105,40 @@ func ClaimView(claim *resourcev1.ResourceClaim) device.Claim {
 		}
 	}
 	return view
+}
+
+// ClassView reads what a DeviceClass demands. A selector that isn't CEL, which
+// only a later API has, is kept as one that nothing is known of.
+func ClassView(class *resourcev1.DeviceClass) device.Class {
+	view := device.Class{Name: class.Name}
+	for _, selector := range class.Spec.Selectors {
+		expression := "?"
+		if selector.CEL != nil {
+			expression = selector.CEL.Expression
+		}
+		view.Selectors = append(view.Selectors, expression)
+	}
+	return view
+}
+
+// requestedClass is the DeviceClass that a result's request names. A result of a
+// prioritised list names "request/subrequest".
+func requestedClass(requests []resourcev1.DeviceRequest, result string) string {
+	name, sub, _ := strings.Cut(result, "/")
+	for _, request := range requests {
+		switch {
+		case request.Name != name:
+		case sub == "" && request.Exactly != nil:
+			return request.Exactly.DeviceClassName
+		case sub != "":
+			for _, first := range request.FirstAvailable {
+				if first.Name == sub {
+					return first.DeviceClassName
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // SliceView reads a slice's pool and devices.

@@ -161,6 +161,10 @@ func trimTwice[T any](t *testing.T, trim func(any) (any, error), object T) T {
 func TestClaimViewTellsWhoHoldsWhat(t *testing.T) {
 	claim := &resourcev1.ResourceClaim{
 		ObjectMeta: meta("accel"),
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "small", DeviceClassName: "small-gpu"}, {Name: "large", DeviceClassName: "large-gpu"}}},
+			{Name: "watch", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "monitor", Selectors: []resourcev1.DeviceSelector{{}}}},
+		}}},
 		Status: resourcev1.ResourceClaimStatus{
 			Allocation: &resourcev1.AllocationResult{
 				NodeSelector: &corev1.NodeSelector{},
@@ -179,8 +183,8 @@ func TestClaimViewTellsWhoHoldsWhat(t *testing.T) {
 	want := device.Claim{
 		Namespace: "default", Name: "accel", UID: "fc7e3abe",
 		Results: []device.Allocated{
-			{Request: "gpu/large", Device: device.Key{Driver: "gpu.example.com", Pool: "rack4/anvil-07", Device: "gpu-3"}},
-			{Request: "watch", Device: device.Key{Driver: "gpu.example.com", Pool: "rack4/anvil-07", Device: "gpu-4"}, AdminAccess: true},
+			{Request: "gpu/large", Device: device.Key{Driver: "gpu.example.com", Pool: "rack4/anvil-07", Device: "gpu-3"}, Class: "large-gpu"},
+			{Request: "watch", Device: device.Key{Driver: "gpu.example.com", Pool: "rack4/anvil-07", Device: "gpu-4"}, Class: "monitor", AdminAccess: true},
 		},
 		ReservedFor: []device.PodRef{{Namespace: "default", Name: "train-0", UID: "u-1"}},
 	}
