@@ -75,7 +75,7 @@ func Details(c quarantine.Case) string {
 	}
 	evidence := c.Evidence()
 	line("Evidence", "%s from %d readings; last live look %s", orDash(string(evidence.Value)), len(evidence.Reports), moment(c.LookedAt))
-	line("Mark", "%s", describeMark(c))
+	line("Mark", "%s", MarkText(c, inline))
 	line("Opened", "%s by %s, epoch %d; first not good %s", moment(c.Since), orDash(c.Actor), c.Epoch, moment(c.FirstNotGood))
 	if len(c.Holders) > 0 {
 		holders := make([]string, len(c.Holders))
@@ -87,36 +87,45 @@ func Details(c quarantine.Case) string {
 	if c.MovedTo != "" {
 		line("Hardware", "listed as `%s` now", c.MovedTo)
 	}
-	line("Next", "%s", next(c))
+	line("Next", "%s", Next(c))
 	return b.String()
 }
 
-func describeMark(c quarantine.Case) string {
+// MarkText says what keeps the device out, or why nothing does. quote sets off
+// names and foreign texts, as the medium wants it.
+func MarkText(c quarantine.Case, quote func(string) string) string {
 	switch c.Mark.State {
 	case quarantine.MarkNone:
 		return "none"
 	case quarantine.MarkInForce:
-		return fmt.Sprintf("`%s` in force since %s, lease until %s", c.Mark.Name, moment(c.Mark.InForceSince), moment(c.LeaseUntil))
+		return fmt.Sprintf("%s in force since %s, lease until %s", quote(c.Mark.Name), moment(c.Mark.InForceSince), moment(c.LeaseUntil))
 	case quarantine.MarkObserved:
 		return "none: mode observe"
 	case quarantine.MarkAdvisory:
-		return "none: advisory only, " + inline(c.Mark.Detail)
+		return "none: advisory only, " + quote(c.Mark.Detail)
 	case quarantine.MarkRefused:
-		return fmt.Sprintf("refused: %s; next try %s", inline(c.Mark.Detail), moment(c.Mark.RetryAt))
+		return fmt.Sprintf("refused: %s; next try %s", quote(c.Mark.Detail), moment(c.Mark.RetryAt))
 	}
 	return string(c.Mark.State)
 }
 
-// next says whose turn it is, and when the case goes on by itself.
-func next(c quarantine.Case) string {
+// Next says whose turn it is, and when the case goes on by itself.
+func Next(c quarantine.Case) string {
 	text := turn(c)
-	if c.Open() {
-		// A deadline that lies in the past was acted on already.
-		if at := c.NextWake(latest(c)); !at.IsZero() {
-			text += fmt.Sprintf(" (%s at %s)", nextStep(c, at), moment(at))
-		}
+	if step, at := NextStep(c); !at.IsZero() {
+		text += fmt.Sprintf(" (%s at %s)", step, moment(at))
 	}
 	return text
+}
+
+// NextStep names what the case does next by itself, and when; a zero time if it
+// waits for somebody. A deadline that lies in the past was acted on already.
+func NextStep(c quarantine.Case) (step string, at time.Time) {
+	at = c.NextWake(latest(c))
+	if !c.Open() || at.IsZero() {
+		return "", time.Time{}
+	}
+	return nextStep(c, at), at
 }
 
 // latest is a moment that the case has certainly reached, from its own records:
