@@ -27,12 +27,15 @@ func TestADevicesClassesAreReadFromTheirSelectorsAndNeverGuessed(t *testing.T) {
 		"an open question of another driver": {[]string{`device.driver == "nic.example.com" && device.attributes["nic.example.com"].rdma == true`}, device.NotMember},
 		"an open question in another selector": {[]string{`device.attributes["gpu.example.com"].index > 3`, `device.driver == "nic.example.com"`},
 			device.NotMember},
-		"one of two":        {[]string{`device.driver == 'nic.example.com' || device.driver == 'gpu.example.com'`}, device.Undecided},
-		"not that":          {[]string{`!(device.driver == 'nic.example.com')`}, device.Undecided},
-		"a text with an &&": {[]string{`device.driver == "a&&b"`}, device.Undecided},
+		"one of two":          {[]string{`device.driver == 'nic.example.com' || device.driver == 'gpu.example.com'`}, device.Undecided},
+		"not that":            {[]string{`!(device.driver == 'nic.example.com')`}, device.Undecided},
+		"a bracket around it": {[]string{`(device.driver == 'nic.example.com' && device.driver == 'gpu.example.com') == false`}, device.Undecided},
+		"a text with an &&":   {[]string{`device.driver == "a&&b" && device.driver == "gpu.example.com"`}, device.NotMember},
+		"a comparison inside of another expression": {[]string{`device.driver == "gpu.example.com" && ["x"].all(s, s == "y" && device.driver == "nic.example.com" && true) == false`}, device.Undecided},
+		"beside one in brackets":                    {[]string{`device.driver == "nic.example.com" && (device.driver == "a" || true)`}, device.NotMember},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (device.Class{Name: "c", Selectors: tc.selectors}).Admits("gpu.example.com", gpu); got != tc.want {
+			if got := device.ReadClass("c", tc.selectors).Admits("gpu.example.com", gpu); got != tc.want {
 				t.Errorf("%q: %s, want %s", tc.selectors, got, tc.want)
 			}
 		})

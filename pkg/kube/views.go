@@ -108,17 +108,17 @@ func ClaimView(claim *resourcev1.ResourceClaim) device.Claim {
 }
 
 // ClassView reads what a DeviceClass demands. A selector that isn't CEL, which
-// only a later API has, is kept as one that nothing is known of.
+// only a later API has, counts as one that can't be judged.
 func ClassView(class *resourcev1.DeviceClass) device.Class {
-	view := device.Class{Name: class.Name}
+	var selectors []string
 	for _, selector := range class.Spec.Selectors {
-		expression := "?"
+		expression := ""
 		if selector.CEL != nil {
 			expression = selector.CEL.Expression
 		}
-		view.Selectors = append(view.Selectors, expression)
+		selectors = append(selectors, expression)
 	}
-	return view
+	return device.ReadClass(class.Name, selectors)
 }
 
 // requestedClass is the DeviceClass that a result's request names. A result of a
