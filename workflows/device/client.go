@@ -109,15 +109,14 @@ func signal(key device.Key, event quarantine.Event, traceparent string) (string,
 
 // Running tells whether the device's workflow is open.
 func (c *Client) Running(ctx context.Context, key device.Key) (bool, error) {
-	description, err := c.temporal.DescribeWorkflowExecution(ctx, ID(key), "")
+	description, err := c.temporal.DescribeWorkflow(ctx, ID(key), "")
 	if noCase(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("describe workflow %s: %w", ID(key), err)
 	}
-	status := description.GetWorkflowExecutionInfo().GetStatus()
-	return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	return description.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
 
 // State asks the device's workflow for its state. It needs a worker that runs.
