@@ -140,14 +140,19 @@ func (c *cluster) eventually(what string, within time.Duration, check func(conte
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	// The last answer, and not that time ran out while one was asked for.
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			c.t.Fatalf("%s: not within %s: %v", what, within, err)
+			c.t.Fatalf("%s: not within %s: %v", what, within, last)
 		case <-ticker.C:
 		}
 	}
