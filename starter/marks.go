@@ -61,7 +61,8 @@ func (t *tracker) removeMark(rule string, key device.Key) {
 		return
 	}
 	r.markNews = &quarantine.MarkSeen{
-		Node: r.mark.node, Mark: quarantine.MarkFound{Name: r.mark.found.Name, Epoch: r.mark.found.Epoch},
+		Node: r.mark.node,
+		Mark: quarantine.MarkFound{Name: r.mark.found.Name, Epoch: r.mark.found.Epoch, Version: r.mark.found.Version},
 	}
 	r.mark, r.adopt = nil, false
 	t.touch(key)

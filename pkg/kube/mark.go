@@ -151,6 +151,7 @@ func readMark(object *unstructured.Unstructured) (Mark, bool) {
 		Closes:  reason.Closes(annotations[AnnotationCloses]),
 		Message: annotations[AnnotationWhy],
 		Actor:   annotations[AnnotationActor],
+		Version: device.Version(object.GetResourceVersion()),
 	}
 	// What can't be read was changed by somebody; the rest still stands.
 	_ = found.Severity.UnmarshalText([]byte(object.GetLabels()[LabelSeverity]))

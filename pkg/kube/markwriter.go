@@ -55,9 +55,12 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 		return report, err
 	}
 	rules := w.client.Resource(capabilities.TaintRules)
-	_, err = rules.Create(ctx, object, metav1.CreateOptions{FieldManager: ManagedBy})
+	created, err := rules.Create(ctx, object, metav1.CreateOptions{FieldManager: ManagedBy})
 	if apierrors.IsAlreadyExists(err) {
 		return w.rewrite(ctx, rules, object, c, report)
+	}
+	if err == nil {
+		report.Version = device.Version(created.GetResourceVersion())
 	}
 	return w.outcome(report, err, "create", capabilities.TaintRules)
 }
@@ -89,7 +92,7 @@ func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterfac
 		report.Before = &mark.Found
 	}
 	if mark.Intact && mark.Found.Epoch == c.Epoch && says(there, want) {
-		report.Outcome = quarantine.OutcomeInForce
+		report.Outcome, report.Version = quarantine.OutcomeInForce, mark.Found.Version
 		return report, nil
 	}
 	next := there.DeepCopy()
@@ -98,7 +101,10 @@ func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterfac
 	next.Object["spec"] = want.Object["spec"]
 	// The resourceVersion that was read travels along, so a change in between is
 	// a conflict and not overwritten.
-	_, err = rules.Update(ctx, next, metav1.UpdateOptions{FieldManager: ManagedBy})
+	updated, err := rules.Update(ctx, next, metav1.UpdateOptions{FieldManager: ManagedBy})
+	if err == nil {
+		report.Version = device.Version(updated.GetResourceVersion())
+	}
 	return w.outcome(report, err, "update", gvr)
 }
 

@@ -141,8 +141,10 @@ const (
 // Mark is the enforcement of the case.
 type Mark struct {
 	State MarkState `json:"state,omitempty"`
-	// Name is the object that enforces it.
-	Name string `json:"name,omitempty"`
+	// Name is the object that enforces it, Version its resourceVersion when it was
+	// last written or confirmed.
+	Name    string         `json:"name,omitempty"`
+	Version device.Version `json:"version,omitempty"`
 	// Revision counts what the mark should say, Written what it is known to say.
 	Revision int64 `json:"revision,omitempty"`
 	Written  int64 `json:"written,omitempty"`
@@ -156,6 +158,11 @@ type Mark struct {
 	// when last.
 	InForceSince time.Time `json:"inForceSince,omitzero"`
 	ConfirmedAt  time.Time `json:"confirmedAt,omitzero"`
+}
+
+// overtook tells whether the mark was written after a version that somebody saw.
+func (m Mark) overtook(seen device.Version) bool {
+	return m.Version != "" && seen != "" && m.Version.Newer(seen)
 }
 
 // outdated tells whether the mark isn't known to say what it should.

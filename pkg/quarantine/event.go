@@ -62,6 +62,8 @@ type MarkFound struct {
 	Since int64 `json:"since,omitempty"`
 	// Hardware is the incarnation that the mark was made for.
 	Hardware device.Incarnation `json:"hardware,omitzero"`
+	// Version is the object's resourceVersion when it was read.
+	Version device.Version `json:"version,omitempty"`
 }
 
 // Looked is the answer to a Look: what a live read of the API said.
@@ -116,6 +118,8 @@ type MarkReported struct {
 	Epoch    int64  `json:"epoch"`
 	Name     string `json:"name,omitempty"`
 	Detail   string `json:"detail,omitempty"`
+	// Version is the object's resourceVersion as it is in force.
+	Version device.Version `json:"version,omitempty"`
 	// Before is what an older epoch's mark said that this one took over, or what
 	// the later epoch's mark says.
 	Before *MarkFound `json:"before,omitempty"`

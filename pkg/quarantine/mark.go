@@ -61,7 +61,7 @@ func (d *decision) markSeen(e MarkSeen) {
 		// While it is being lifted or made, its absence is no news.
 		if c.Open() && c.Mark.State == MarkInForce && (e.Mark.Epoch == 0 || e.Mark.Epoch == c.Epoch) {
 			d.seen = fmt.Sprintf("mark %s deleted", e.Mark.Name)
-			d.restoreDeleted("the mark was deleted by somebody else")
+			d.tampered(e, d.restoreDeleted, "the mark was deleted by somebody else")
 		}
 		return
 	}
@@ -70,7 +70,7 @@ func (d *decision) markSeen(e MarkSeen) {
 	case !c.Open():
 		d.adopt(e.Mark)
 	case c.Mark.State == MarkInForce && e.Mark.Epoch == c.Epoch && !e.Intact:
-		d.restoreChanged("the mark was changed by somebody else")
+		d.tampered(e, d.restoreChanged, "the mark was changed by somebody else")
 	case c.Phase == PhaseSuspect:
 		// The mark of an earlier case whose workflow is lost. That case had
 		// confirmed a fault; suspicion doesn't undo it.
@@ -80,6 +80,17 @@ func (d *decision) markSeen(e MarkSeen) {
 	case c.Advisory() || c.Mark.State == MarkNone:
 		d.adoptBeside(e.Mark)
 	}
+}
+
+// tampered answers what somebody did to the mark, as far as the watch tells. What
+// it tells may be long put right, by a look that was faster: then another look
+// decides, for versions step back where etcd is restored.
+func (d *decision) tampered(e MarkSeen, restore func(why string), why string) {
+	if d.c.Mark.overtook(e.Mark.Version) {
+		d.lookAnew()
+		return
+	}
+	restore(why)
 }
 
 // adopt opens the case that a mark without one stands for. It keeps the mark's
@@ -251,6 +262,7 @@ func (d *decision) markInForce(e MarkReported) {
 	}
 	first := c.Mark.InForceSince.IsZero()
 	c.Mark.Name, c.Mark.Detail, c.Mark.Tries, c.Mark.RetryAt = e.Name, "", 0, time.Time{}
+	c.Mark.Version = e.Version
 	c.Mark.Written, c.Mark.ConfirmedAt = e.Revision, d.now
 	c.Mark.State = MarkInForce
 	if e.Before != nil {

@@ -192,6 +192,29 @@ func TestAMarkThatSomebodyTouchedIsPutBack(t *testing.T) {
 			}}),
 			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", "MarkRestored"),
 		},
+		"what the watch tells of an older object is looked at first": {
+			steps: marked(
+				step{minute, func(c quarantine.Case, _ time.Time) quarantine.Event {
+					return quarantine.MarkReported{Outcome: quarantine.OutcomeInForce, Epoch: c.Epoch, Revision: c.Mark.Revision, Name: c.Mark.Name, Version: "267"}
+				}},
+				step{minute + sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()},
+				step{minute + 2*sec, func(c quarantine.Case, _ time.Time) quarantine.Event {
+					return quarantine.MarkSeen{Present: true, Mark: quarantine.MarkFound{Name: c.Mark.Name, Epoch: c.Epoch, Version: "264"}}
+				}},
+			),
+			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", ""),
+		},
+		"of the object that was written it is believed": {
+			steps: marked(
+				step{minute, func(c quarantine.Case, _ time.Time) quarantine.Event {
+					return quarantine.MarkReported{Outcome: quarantine.OutcomeInForce, Epoch: c.Epoch, Revision: c.Mark.Revision, Name: c.Mark.Name, Version: "267"}
+				}},
+				step{minute + 2*sec, func(c quarantine.Case, _ time.Time) quarantine.Event {
+					return quarantine.MarkSeen{Mark: quarantine.MarkFound{Name: c.Mark.Name, Epoch: c.Epoch, Version: "267"}}
+				}},
+			),
+			want: standing(quarantine.MarkWanted, quarantine.WaitingForMark, "PutMark Look", "MarkRestored"),
+		},
 		"changed and seen twice is one report": {
 			steps: marked(step{minute, markChanged()}, step{minute, markChanged()}),
 			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", ""),
