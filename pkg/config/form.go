@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"strconv"
@@ -24,6 +25,7 @@ func forms() map[string]form {
 		"dial":   {"an address to connect to, host:port", checkDial},
 		"listen": {"an address to listen on, host:port or :port; port 0 takes a free one", checkListen},
 		"name":   {"a Kubernetes name: lower-case letters, digits and dashes, at most 63", checkName},
+		"url":    {"an address that begins with http:// or https://", checkURL},
 		"given":  {"a text that isn't empty", checkGiven},
 	}
 }
@@ -74,6 +76,17 @@ func checkPort(text string, least int) error {
 func checkName(text string) error {
 	if !dnsLabel.MatchString(text) {
 		return errors.New("not a DNS label")
+	}
+	return nil
+}
+
+func checkURL(text string) error {
+	address, err := url.Parse(text)
+	if err != nil {
+		return err
+	}
+	if address.Scheme != "http" && address.Scheme != "https" || address.Host == "" {
+		return errors.New("the scheme or the host is missing")
 	}
 	return nil
 }

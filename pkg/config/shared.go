@@ -63,7 +63,8 @@ type Service struct {
 // Client is the configuration of the commands that people run.
 type Client struct {
 	Kubernetes
-	Temporal Temporal
+	Temporal   Temporal
+	TemporalUI string `split_words:"true" form:"url" desc:"Address of Temporal's web UI, for links to the workflows of cases. Empty: none are shown."`
 }
 
 func (c *Client) check() []error { return c.Temporal.check() }
