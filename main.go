@@ -16,7 +16,7 @@ func main() {
 	// The first signal asks for a clean end; from then on a second one ends the
 	// process at once.
 	context.AfterFunc(ctx, stop)
-	code := cmd.Run(ctx, os.Args[1:], cmd.Streams{Out: os.Stdout, Err: os.Stderr})
+	code := cmd.RunAs(ctx, os.Args[0], os.Args[1:], cmd.Streams{Out: os.Stdout, Err: os.Stderr})
 	stop()
 	os.Exit(code)
 }

@@ -2,20 +2,13 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/client"
-	"golang.org/x/term"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/cmd/live"
@@ -23,14 +16,13 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/config"
 )
 
-// readLimit bounds one reading of the cluster.
-const readLimit = 60 * time.Second
-
 type devicesFlags struct {
-	filter listing.Filter
-	output string
-	colour string
-	watch  bool
+	peopleFlags
+	filter   listing.Filter
+	order    listing.Order
+	watch    bool
+	counts   bool
+	unmapped bool
 }
 
 func newDevices(streams Streams) *cobra.Command {
@@ -51,140 +43,146 @@ func newDevices(streams Streams) *cobra.Command {
   HOLDERS  the Pods that have it allocated
   SINCE    the age of the case
 
-Health entries that can't be attributed to one device follow in a table of their
-own, as long as they aren't Healthy.
+The last lines count the devices by phase. Health entries that can't be attributed
+to one device are counted there too; --unmapped lists them instead of devices.
 
-The command reads ResourceSlices, ResourceClaims, Pods and DeviceTaintRules, and
-asks Temporal for the open cases. Without Temporal it answers from the marks and
-says so; what it could not read is said on standard error.
+Filters take several values, by commas or by repetition, of which any lets a
+device through; different filters all have to. In nodes, drivers, classes and
+reasons * stands for any letters and ? for one. The phases are
+` + strings.Join(listing.Phases(), ", ") + `
+(without a case).
+
+--class goes by DeviceClass. A device belongs to each class whose selectors it
+meets, whether or not somebody holds it, and to those by which it is allocated
+now. Of selectors, comparisons of device.driver and of string attributes joined
+by && are judged, which is what drivers' own classes are made of. Of a class that
+demands more, only devices are known that are allocated by it, and the command
+says so. A device plugin's device has its resource as its class.
+
+The command reads ResourceSlices, ResourceClaims, DeviceClasses, Pods and
+DeviceTaintRules, and asks Temporal for the open cases. Without Temporal it
+answers from the marks and says so; what it could not read is said on standard
+error.
 ` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
-		Example: `  sickbay devices --faulty
+		Example: `  sickbay devices --faulty --sort-by since
   sickbay devices --watch
-  sickbay devices gpu.example.com/node-1/gpu-0 -o yaml`,
-		GroupID: groupPeople,
-		Args:    cobra.ArbitraryArgs,
+  sickbay devices --phase Quarantined,Retired --node 'rack7-*'
+  sickbay devices --reason 'Xid*' -o name
+  sickbay devices --counts --class gpu.example.com
+  sickbay devices --unmapped`,
+		GroupID:           groupPeople,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: flags.completeDevices,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			flags.filter.Names = names
 			return runDevices(cmd.Context(), streams, flags)
 		},
 	}
-	command.Flags().StringVarP(&flags.output, "output", "o", string(show.Table), "table, wide, json, yaml or name")
-	command.Flags().BoolVarP(&flags.watch, "watch", "w", false, "go on showing what changes, until SIGINT")
-	command.Flags().BoolVar(&flags.filter.Faulty, "faulty", false, "only devices with a case, a mark, or a report that isn't Healthy")
-	command.Flags().StringVar(&flags.filter.Node, "node", "", "only devices on this node")
-	command.Flags().StringVar(&flags.filter.Driver, "driver", "", "only devices of this DRA driver or device-plugin resource")
-	command.Flags().StringVar(&flags.colour, "color", "auto", "auto (on a terminal, unless NO_COLOR is set), always or never")
-	completeWords(command, "output", "table", "wide", "json", "yaml", "name")
-	completeWords(command, "color", "auto", "always", "never")
+	flags.add(command)
+	set := command.Flags()
+	set.BoolVarP(&flags.watch, "watch", "w", false, "go on showing what changes, until SIGINT")
+	set.BoolVar(&flags.counts, "counts", false, "only count the devices by phase")
+	set.BoolVar(&flags.unmapped, "unmapped", false, "list the health entries that lead to no one device, and aren't Healthy")
+	set.BoolVar(&flags.filter.Faulty, "faulty", false, "only devices with a case, a mark, or a report that isn't Healthy")
+	set.StringSliceVar(&flags.filter.Nodes, "node", nil, "only devices on these nodes")
+	set.StringSliceVar(&flags.filter.Drivers, "driver", nil, "only devices of these DRA drivers or device-plugin resources")
+	set.StringSliceVar(&flags.filter.Phases, "phase", nil, "only devices in these phases")
+	set.StringSliceVar(&flags.filter.Classes, "class", nil, "only devices of these DeviceClasses")
+	set.StringSliceVar(&flags.filter.Reasons, "reason", nil, "only devices whose case has one of these reason codes; with --unmapped, entries with this WHY")
+	set.StringVar(&flags.order.By, "sort-by", "name", strings.Join(listing.Orders(), ", ")+": the worst or oldest first")
+	set.BoolVar(&flags.order.Reverse, "reverse", false, "sort the other way round")
+	completeWords(command, "sort-by", listing.Orders()...)
+	completeFlag(command, "phase", completeList(func(context.Context) []string { return listing.Phases() }))
+	completeFlag(command, "reason", completeList(reasonCodes))
+	completeFlag(command, "node", completeList(flags.known(func(d listing.Device) []string { return []string{d.Node} })))
+	completeFlag(command, "driver", completeList(flags.known(driverOf)))
+	completeFlag(command, "class", completeList(flags.known(func(d listing.Device) []string { return d.Classes })))
 	return command
 }
 
-// completeWords lets the shell complete a flag's value.
-func completeWords(command *cobra.Command, flag string, words ...string) {
-	if err := command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		// Only a flag that isn't there is refused.
-		panic(err)
+// check names what doesn't fit together.
+func (f *devicesFlags) check(format show.Format) error {
+	tables := format == show.Table || format == show.Wide
+	switch {
+	case f.watch && (f.counts || f.unmapped):
+		return errors.New("--watch shows devices, with their counts; leave --counts and --unmapped out")
+	case f.watch && !tables:
+		return fmt.Errorf("--watch shows table or wide, not %s", format)
+	case f.counts && f.unmapped:
+		return errors.New("--counts and --unmapped are two answers; ask for one of them")
+	case f.counts && format == show.Name:
+		return errors.New("--counts has no names; want -o table, json or yaml")
+	case f.unmapped && (len(f.filter.Phases) > 0 || len(f.filter.Classes) > 0):
+		return errors.New("--unmapped can't be narrowed by phase or class: an entry that leads to no device has neither")
 	}
+	return errors.Join(f.filter.Check(), f.order.Check())
 }
 
 func runDevices(ctx context.Context, streams Streams, flags devicesFlags) error {
 	format, colour, err := flags.form(streams.Out)
 	if err != nil {
+		return err
+	}
+	if err := flags.check(format); err != nil {
 		return &usageError{err}
 	}
-	var set config.Client
-	if err := config.Load(&set); err != nil {
-		return err
-	}
-	// What the clients log would break the table; their errors are shown.
-	silent := slog.New(slog.DiscardHandler)
-	klog.SetSlogLogger(silent)
-	clients, err := readClients(set.Kubernetes)
+	from, err := flags.connect()
 	if err != nil {
 		return err
 	}
-	temporal, err := connectTemporal(set.Temporal, "sickbay-devices", silent)
-	if err != nil {
-		return err
-	}
-	defer temporal.Close()
+	defer from.close()
 	if flags.watch {
 		return live.Run(ctx, live.Options{
-			Clients: clients, Temporal: temporal, Namespace: set.Temporal.Namespace, Filter: flags.filter,
+			Clients: from.clients, Temporal: from.temporal, Namespace: from.namespace, Filter: flags.filter, Order: flags.order,
 			Screen: show.NewScreen(streams.Out, format, colour, terminalSize(streams.Out)),
 		})
 	}
-	return listDevices(ctx, streams, flags.filter, format, colour, clients, temporal, set.Temporal.Namespace)
-}
-
-func (f devicesFlags) form(out io.Writer) (format show.Format, colour bool, err error) {
-	format, err = show.ParseFormat(f.output)
-	if err != nil {
-		return "", false, err
-	}
-	if f.watch && format != show.Table && format != show.Wide {
-		return "", false, fmt.Errorf("--watch shows table or wide, not %s", format)
-	}
-	switch f.colour {
-	case "always":
-		return format, true, nil
-	case "never":
-		return format, false, nil
-	case "auto":
-		return format, terminalSize(out) != nil && os.Getenv("NO_COLOR") == "", nil
-	}
-	return "", false, fmt.Errorf("--color %q: want auto, always or never", f.colour)
-}
-
-func readClients(set config.Kubernetes) (listing.Clients, error) {
-	cluster, err := connectKubernetes(set, "sickbay-devices")
-	if err != nil {
-		return listing.Clients{}, err
-	}
-	typed, err := kubernetes.NewForConfig(cluster.rest)
-	if err != nil {
-		return listing.Clients{}, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	untyped, err := dynamic.NewForConfig(cluster.rest)
-	if err != nil {
-		return listing.Clients{}, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	return listing.Clients{Kubernetes: typed, Dynamic: untyped, Discovery: typed.Discovery()}, nil
+	return listDevices(ctx, streams, flags, format, colour, from)
 }
 
 // listDevices answers once.
-func listDevices(ctx context.Context, streams Streams, filter listing.Filter, format show.Format, colour bool,
-	clients listing.Clients, temporal client.Client, namespace string,
-) error {
+func listDevices(ctx context.Context, streams Streams, flags devicesFlags, format show.Format, colour bool, from *sources) error {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	cluster, err := listing.Read(ctx, clients)
+	cluster, err := listing.Read(ctx, from.clients)
 	if err != nil {
 		return err
 	}
-	cases, problems := listing.NewCaseReader(temporal, namespace, 0).Read(ctx)
+	cases, away, problems := from.cases(ctx, nil)
 	cluster.Problems = append(cluster.Problems, problems...)
-	narrowed, missing := listing.Join(cluster, cases, time.Now().UTC()).Narrow(filter)
-	if err := show.Print(streams.Out, narrowed, format, colour); err != nil {
+	whole := listing.Join(cluster, cases, time.Now().UTC())
+	narrowed, missing := whole.Narrow(flags.filter)
+	narrowed = narrowed.Sort(flags.order)
+	print := show.Print
+	switch {
+	case flags.counts:
+		print = show.PrintCounts
+	case flags.unmapped:
+		print = show.PrintUnmapped
+	}
+	if err := print(streams.Out, narrowed, format, colour); err != nil {
 		return fmt.Errorf("print the listing: %w", err)
 	}
-	for _, said := range slices.Concat(narrowed.Problems, narrowed.Notes) {
-		fmt.Fprintln(streams.Err, "sickbay:", said)
+	notes := narrowed.Notes
+	if len(narrowed.Devices) == 0 && len(missing) == 0 && !flags.unmapped {
+		notes = slices.Concat(notes, whole.Strange(flags.filter))
 	}
+	lacking := told(streams, narrowed.Problems, notes)
 	if len(missing) > 0 {
-		return fmt.Errorf("no device called %s", strings.Join(missing, ", "))
+		return unknownNames(listing.NewSurvey(cluster), missing, away)
 	}
-	if len(narrowed.Problems) > 0 {
-		return errPartial
-	}
-	return nil
+	return lacking
 }
 
-// terminalSize returns how to ask for a terminal's size, or nil if out is none.
-func terminalSize(out io.Writer) func() (columns, lines int, err error) {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return nil
+// unknownNames says of each name what may have been meant.
+func unknownNames(survey *listing.Survey, names []string, casesMissing bool) error {
+	var errs []error
+	for _, name := range names {
+		key, err := survey.Resolve(name)
+		if err == nil {
+			err = survey.Unknown(key, casesMissing)
+		}
+		errs = append(errs, err)
 	}
-	return func() (int, int, error) { return term.GetSize(int(file.Fd())) }
+	return errors.Join(errs...)
 }

@@ -3,7 +3,9 @@ package cmd
 import (
 	"errors"
 
+	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 )
 
 // Exit codes, part of the command line's interface.
@@ -17,6 +19,8 @@ const (
 	// ExitPartial: an answer was given, but not everything could be read. What is
 	// missing was said on standard error.
 	ExitPartial = 3
+	// ExitNotFound: there is no such device or Pod, or the Pod has no devices.
+	ExitNotFound = 4
 )
 
 const exitCodesHelp = `Exit codes:
@@ -24,6 +28,7 @@ const exitCodesHelp = `Exit codes:
   1  something failed that may work another time
   2  wrong arguments or configuration
   3  an answer was given, but a source of it was away (standard error says which)
+  4  there is no such device or Pod, or the Pod has no devices
 `
 
 // errUsage is wrapped by errors about arguments.
@@ -41,10 +46,12 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.Is(err, errUsage), errors.Is(err, config.ErrConfig):
+	case errors.Is(err, errUsage), errors.Is(err, config.ErrConfig), errors.Is(err, device.ErrKey):
 		return ExitUsage
 	case errors.Is(err, errPartial):
 		return ExitPartial
+	case errors.Is(err, listing.ErrNotFound):
+		return ExitNotFound
 	}
 	return ExitFailure
 }

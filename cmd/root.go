@@ -21,13 +21,21 @@ type Streams struct {
 // Run runs the command line and returns the exit code. Cancelling ctx asks
 // whatever runs for a clean end.
 func Run(ctx context.Context, args []string, streams Streams) int {
+	return RunAs(ctx, "sickbay", args, streams)
+}
+
+// RunAs is Run of a binary that was called by this name, os.Args[0]: as a plugin
+// of kubectl it says of itself what its user typed.
+func RunAs(ctx context.Context, called string, args []string, streams Streams) int {
+	program, args := programOf(called, args)
 	root := newRoot(streams)
+	program.rename(root)
 	root.SetArgs(args)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errPartial) {
-		fmt.Fprintln(streams.Err, "sickbay:", strings.ReplaceAll(err.Error(), "\n", "\nsickbay: "))
+		fmt.Fprintln(streams.Err, "sickbay:", strings.ReplaceAll(program.inText(err.Error()), "\n", "\nsickbay: "))
 	}
 	return exitCode(err)
 }
@@ -65,7 +73,7 @@ shows those that it reads.
 		&cobra.Group{ID: groupServices, Title: "Services, deployed beside the cluster:"},
 		&cobra.Group{ID: groupPeople, Title: "Commands for people:"},
 	)
-	root.AddCommand(newStarter(streams), newWorker(streams), newDevices(streams), newVersion(streams))
+	root.AddCommand(newStarter(streams), newWorker(streams), newDevices(streams), newDevice(streams), newPod(streams), newVersion(streams))
 	return root
 }
 

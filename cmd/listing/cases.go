@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,8 @@ const (
 // Case is an open case as Temporal tells of it.
 type Case struct {
 	Workflow string
+	// Run is the ID of the workflow's present run.
+	Run string
 	// State is what the workflow answered; nil where no worker did. The rest is
 	// then what its search attributes say.
 	State  *device.State
@@ -47,6 +50,8 @@ type CaseReader struct {
 	namespace string
 	// budget bounds the queries of one Read; zero is no bound.
 	budget int
+	// only are the workflows to ask for; nil is all.
+	only []string
 
 	known map[string]answer
 }
@@ -72,12 +77,18 @@ func NewCaseReader(temporal client.Client, namespace string, budget int) *CaseRe
 	return &CaseReader{temporal: temporal, namespace: namespace, budget: budget, known: map[string]answer{}}
 }
 
+// Only makes the reader ask for the cases of these workflows alone.
+func (r *CaseReader) Only(workflows ...string) *CaseReader {
+	r.only = workflows
+	return r
+}
+
 // Read lists the open cases. Problems say what is missing; they come with
-// whatever could be read.
-func (r *CaseReader) Read(ctx context.Context) (cases []Case, problems []string) {
+// whatever could be read. away tells that Temporal didn't even list the cases.
+func (r *CaseReader) Read(ctx context.Context) (cases []Case, away bool, problems []string) {
 	executions, err := r.list(ctx)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("Temporal is away, so phases come from the marks alone: %v", err)}
+		return nil, true, []string{fmt.Sprintf("Temporal is away, so phases come from the marks alone: %v", err)}
 	}
 	open := map[string]bool{}
 	for _, execution := range executions {
@@ -92,7 +103,7 @@ func (r *CaseReader) Read(ctx context.Context) (cases []Case, problems []string)
 	for _, execution := range executions {
 		cases = append(cases, r.caseOf(execution))
 	}
-	return cases, problems
+	return cases, false, problems
 }
 
 func (r *CaseReader) list(ctx context.Context) ([]*workflow.WorkflowExecutionInfo, error) {
@@ -101,7 +112,7 @@ func (r *CaseReader) list(ctx context.Context) ([]*workflow.WorkflowExecutionInf
 	var all []*workflow.WorkflowExecutionInfo
 	request := &workflowservice.ListWorkflowExecutionsRequest{
 		Namespace: r.namespace,
-		Query:     fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", device.WorkflowType),
+		Query:     fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'%s", device.WorkflowType, among(r.only)),
 		PageSize:  1000,
 	}
 	for {
@@ -115,6 +126,24 @@ func (r *CaseReader) list(ctx context.Context) ([]*workflow.WorkflowExecutionInf
 		}
 		request.NextPageToken = page.GetNextPageToken()
 	}
+}
+
+// among narrows a visibility query to workflows.
+func among(workflows []string) string {
+	if workflows == nil {
+		return ""
+	}
+	quoted := make([]string, len(workflows))
+	for i, id := range workflows {
+		quoted[i] = quote(id)
+	}
+	return " AND WorkflowId IN (" + strings.Join(quoted, ", ") + ")"
+}
+
+// quote writes a text as a string of the visibility query's SQL. The IDs of
+// device plugins may be anything.
+func quote(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }
 
 // ask queries those workflows whose answer is wanted most, and says which did
@@ -205,7 +234,7 @@ func (r *CaseReader) caseOf(execution *workflow.WorkflowExecutionInfo) Case {
 	shown := attributesOf(execution)
 	// An epoch that isn't a number was written by nobody; zero is shown as none.
 	epoch, _ := strconv.ParseInt(shown.epoch, 10, 64)
-	c := Case{Workflow: id, Phase: quarantine.Phase(shown.phase), Reason: shown.reason, Node: shown.node, Epoch: epoch}
+	c := Case{Workflow: id, Run: execution.GetExecution().GetRunId(), Phase: quarantine.Phase(shown.phase), Reason: shown.reason, Node: shown.node, Epoch: epoch}
 	if last, ok := r.known[id]; ok {
 		state := last.state
 		c.State = &state

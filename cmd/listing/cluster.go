@@ -27,6 +27,8 @@ type Cluster struct {
 	Claims []device.Claim
 	Pods   []device.Pod
 	Marks  []kube.Mark
+	// Classes are the DeviceClasses.
+	Classes []device.Class
 	// Problems says what could not be read, Notes what the cluster lacks.
 	Problems []string
 	Notes    []string
@@ -84,6 +86,12 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 			cluster.Marks, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return clients.Dynamic.Resource(found.TaintRules).List(ctx, o)
 			}, func(u *unstructured.Unstructured) (kube.Mark, bool) { return kube.ReadMarkWithNode(u) })
+			return err
+		}},
+		{deviceClasses, "classes are those by which devices are allocated, and no others", func() (err error) {
+			cluster.Classes, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return clients.Kubernetes.ResourceV1().DeviceClasses().List(ctx, o)
+			}, func(c *resourcev1.DeviceClass) (device.Class, bool) { return kube.ClassView(c), true })
 			return err
 		}},
 	}

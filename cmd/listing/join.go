@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -8,15 +9,23 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
-	"github.com/sickbay-dev/sickbay/pkg/reading"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
 // Join puts what was read together. It is deterministic: the order in which
 // anything was read doesn't show.
 func Join(cluster Cluster, cases []Case, now time.Time) Listing {
-	j := joiner{devices: map[device.Key]*Device{}, byWorkflow: map[string]device.Key{}}
-	j.pools(cluster.Slices)
+	_, listing := join(cluster, cases, now)
+	return listing
+}
+
+// join is Join, and what it was made from.
+func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
+	j := &joiner{
+		devices: map[device.Key]*Device{}, byWorkflow: map[string]device.Key{},
+		byPool: map[device.PoolKey]device.Pool{}, reports: map[device.Key][]device.Report{}, open: map[string]bool{},
+	}
+	j.pools(cluster.Slices, cluster.Classes)
 	j.claims(cluster.Claims)
 	unmapped := j.pods(cluster.Pods, cluster.Claims, now)
 	j.marks(cluster.Marks)
@@ -25,52 +34,43 @@ func Join(cluster Cluster, cases []Case, now time.Time) Listing {
 	listing := Listing{
 		At: now, Devices: make([]Device, 0, len(j.devices)), Unmapped: unmapped,
 		Problems: slices.Concat(cluster.Problems, lost), Notes: cluster.Notes,
+		openClasses: slices.Sorted(maps.Keys(j.open)),
 	}
 	for _, d := range j.devices {
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })
 		d.Holders = slices.CompactFunc(d.Holders, func(a, b Holder) bool { return a.UID == b.UID })
+		slices.Sort(d.Classes)
+		d.Classes = slices.Compact(d.Classes)
 		listing.Devices = append(listing.Devices, *d)
 	}
 	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
-	return listing
-}
-
-// Narrow leaves of a listing what the filter lets through, and names those of the
-// filter's devices that aren't in the listing.
-func (l Listing) Narrow(f Filter) (Listing, []string) {
-	missing := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
-		return slices.ContainsFunc(l.Devices, func(d Device) bool { return d.Name == name })
-	})
-	l.Devices = slices.DeleteFunc(slices.Clone(l.Devices), func(d Device) bool {
-		return len(f.Names) > 0 && !slices.Contains(f.Names, d.Name) ||
-			f.Node != "" && d.Node != f.Node ||
-			f.Driver != "" && reading.DriverOf(d.Key) != f.Driver ||
-			f.Faulty && !d.Faulty()
-	})
-	l.Unmapped = slices.DeleteFunc(slices.Clone(l.Unmapped), func(u device.Unmapped) bool {
-		return len(f.Names) > 0 && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return slices.Contains(f.Names, k.String()) }) ||
-			f.Node != "" && u.Node != f.Node ||
-			f.Driver != "" && !slices.ContainsFunc(u.Candidates, func(k device.Key) bool { return reading.DriverOf(k) == f.Driver })
-	})
-	return l, missing
+	return j, listing
 }
 
 type joiner struct {
 	devices    map[device.Key]*Device
 	byWorkflow map[string]device.Key
+	byPool     map[device.PoolKey]device.Pool
+	// reports are what Pods say now.
+	reports map[device.Key][]device.Report
+	// open are the classes that can't be judged for some device.
+	open map[string]bool
 }
 
 func (j *joiner) device(key device.Key) *Device {
 	d, ok := j.devices[key]
 	if !ok {
 		d = &Device{Name: key.String(), Path: key.Path(), Key: key, Node: key.Node}
+		if d.Path == device.PathPlugin {
+			d.Classes = []string{key.Resource}
+		}
 		j.devices[key] = d
 		j.byWorkflow[workflow.ID(key)] = key
 	}
 	return d
 }
 
-func (j *joiner) pools(all []device.Slice) {
+func (j *joiner) pools(all []device.Slice, classes []device.Class) {
 	byPool := map[device.PoolKey][]device.Slice{}
 	for _, s := range all {
 		key := device.PoolKey{Driver: s.Driver, Pool: s.Pool}
@@ -78,9 +78,32 @@ func (j *joiner) pools(all []device.Slice) {
 	}
 	for key, ofPool := range byPool {
 		pool := device.AssemblePool(key, ofPool)
+		j.byPool[key] = pool
 		for _, listed := range pool.Devices {
 			d := j.device(listed.Key)
 			d.Listed, d.Node = true, pool.Node
+		}
+		for _, s := range ofPool {
+			for _, listed := range s.Devices {
+				j.classify(pool, listed, classes)
+			}
+		}
+	}
+}
+
+// classify finds the classes that a device of a slice belongs to.
+func (j *joiner) classify(pool device.Pool, listed device.Listed, classes []device.Class) {
+	key := device.Key{Driver: pool.Key.Driver, Pool: pool.Key.Pool, Device: listed.Name}
+	d, ok := j.devices[key]
+	if !ok {
+		return
+	}
+	for _, class := range classes {
+		switch class.Admits(key.Driver, listed) {
+		case device.Member:
+			d.Classes = append(d.Classes, class.Name)
+		case device.Undecided:
+			j.open[class.Name] = true
 		}
 	}
 }
@@ -94,6 +117,9 @@ func (j *joiner) claims(all []device.Claim) {
 				continue
 			}
 			d := j.device(result.Device)
+			if result.Class != "" {
+				d.Classes = append(d.Classes, result.Class)
+			}
 			for _, pod := range claim.ReservedFor {
 				d.Holders = append(d.Holders, Holder{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Claim: claim.Name})
 			}
@@ -102,25 +128,17 @@ func (j *joiner) claims(all []device.Claim) {
 }
 
 func (j *joiner) pods(pods []device.Pod, claims []device.Claim, now time.Time) []device.Unmapped {
-	byName := map[[2]string]device.Claim{}
-	for _, claim := range claims {
-		byName[[2]string{claim.Namespace, claim.Name}] = claim
-	}
-	lookup := func(namespace, name string) (device.Claim, bool) {
-		claim, ok := byName[[2]string{namespace, name}]
-		return claim, ok
-	}
-	reports := map[device.Key][]device.Report{}
+	claimOf := lookup(claims)
 	unmapped := []device.Unmapped{}
 	for _, pod := range pods {
-		observations, unknown := device.Observe(pod, lookup)
+		observations, unknown := device.Observe(pod, claimOf)
 		for _, u := range unknown {
 			if u.Health.WorseThan(device.Healthy) {
 				unmapped = append(unmapped, u)
 			}
 		}
 		for _, seen := range device.Digest(observations, now) {
-			reports[seen.Device] = append(reports[seen.Device], seen.Report)
+			j.reports[seen.Device] = append(j.reports[seen.Device], seen.Report)
 			d := j.device(seen.Device)
 			d.Listed, d.Node = true, pod.Node
 			if seen.Device.Path() == device.PathPlugin && !seen.Report.Monitor {
@@ -128,7 +146,7 @@ func (j *joiner) pods(pods []device.Pod, claims []device.Claim, now time.Time) [
 			}
 		}
 	}
-	for key, ofDevice := range reports {
+	for key, ofDevice := range j.reports {
 		evidence := device.Fuse(ofDevice)
 		d := j.device(key)
 		d.Health, d.Message = evidence.Value, evidence.Message
@@ -153,6 +171,9 @@ func (j *joiner) marks(all []kube.Mark) {
 		d.Mark = &Mark{State: state, Name: mark.Found.Name, Epoch: mark.Found.Epoch}
 		d.Phase, d.Source = quarantine.PhaseQuarantined, SourceMark
 		d.Reason, d.Epoch, d.Attempt = string(mark.Found.Reason), mark.Found.Epoch, mark.Found.Attempt
+		if d.Message == "" {
+			d.Message = mark.Found.Message
+		}
 		if mark.Found.Severity != 0 {
 			d.Severity = mark.Found.Severity.String()
 		}

@@ -225,10 +225,10 @@ func TestNarrow(t *testing.T) {
 		"only what is faulty":   {Filter{Faulty: true}, []string{first}, nil},
 		"by name":               {Filter{Names: []string{second}}, []string{second}, nil},
 		"a name that isn't":     {Filter{Names: []string{first, "gpu.example.com/node-1/gpu-9"}}, []string{first}, []string{"gpu.example.com/node-1/gpu-9"}},
-		"another node":          {Filter{Node: "node-2"}, nil, nil},
-		"another driver":        {Filter{Driver: "nic.example.com"}, nil, nil},
-		"this node and driver":  {Filter{Node: "node-1", Driver: "gpu.example.com"}, []string{first, second}, nil},
-		"faulty on other nodes": {Filter{Node: "node-2", Faulty: true}, nil, nil},
+		"another node":          {Filter{Nodes: []string{"node-2"}}, nil, nil},
+		"another driver":        {Filter{Drivers: []string{"nic.example.com"}}, nil, nil},
+		"this node and driver":  {Filter{Nodes: []string{"node-1"}, Drivers: []string{"gpu.example.com"}}, []string{first, second}, nil},
+		"faulty on other nodes": {Filter{Nodes: []string{"node-2"}, Faulty: true}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			narrowed, missing := l.Narrow(tc.filter)

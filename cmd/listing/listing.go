@@ -10,7 +10,7 @@ import (
 // Listing is one answer. Its JSON form is part of the command line's interface.
 type Listing struct {
 	At time.Time `json:"at"`
-	// Devices is sorted by name.
+	// Devices is sorted by name, unless Sort was told otherwise.
 	Devices []Device `json:"devices"`
 	// Unmapped holds the health entries that are not Healthy and can't be
 	// attributed to one device, sorted by Pod.
@@ -19,6 +19,9 @@ type Listing struct {
 	Problems []string `json:"problems,omitempty"`
 	// Notes says what can't be done in this cluster at all.
 	Notes []string `json:"notes,omitempty"`
+
+	// openClasses are the DeviceClasses that some devices may belong to or not.
+	openClasses []string
 }
 
 // Device is what is known of one device. Its four signals stay apart: what is
@@ -32,6 +35,10 @@ type Device struct {
 	// Listed tells that a slice or a Pod's status names the device now. A device
 	// that is only in a case or a mark isn't there.
 	Listed bool `json:"listed"`
+	// Classes are the DeviceClasses that the device belongs to, held or not, and
+	// those by which it is allocated now; for a device plugin's device, its
+	// resource. Sorted.
+	Classes []string `json:"classes,omitempty"`
 
 	// Health is the worst that Pods report now; empty where no Pod does.
 	Health  device.Health `json:"health,omitempty"`
@@ -97,15 +104,4 @@ func (h Holder) String() string { return h.Namespace + "/" + h.Name }
 // that isn't Healthy.
 func (d Device) Faulty() bool {
 	return d.Workflow != "" || d.Phase != "" || d.Mark != nil || d.Health.WorseThan(device.Healthy)
-}
-
-// Filter narrows a listing. Empty fields let everything through.
-type Filter struct {
-	// Names are device names as the listing shows them.
-	Names []string
-	Node  string
-	// Driver is a DRA driver or a device-plugin resource name.
-	Driver string
-	// Faulty leaves out the devices that nothing is wrong with.
-	Faulty bool
 }

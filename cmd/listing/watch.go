@@ -17,11 +17,14 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
 
+const deviceClasses = "DeviceClasses"
+
 // Watch follows a cluster. What Read asks for once, it keeps current.
 type Watch struct {
 	slices, claims, pods cache.SharedIndexInformer
 	// marks is nil where the cluster serves no DeviceTaintRules.
 	marks   cache.SharedIndexInformer
+	classes cache.SharedIndexInformer
 	changed chan struct{}
 	runs    sync.WaitGroup
 
@@ -41,6 +44,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		slices:  factory.Resource().V1().ResourceSlices().Informer(),
 		claims:  factory.Resource().V1().ResourceClaims().Informer(),
 		pods:    factory.Core().V1().Pods().Informer(),
+		classes: factory.Resource().V1().DeviceClasses().Informer(),
 		changed: make(chan struct{}, 1),
 		trouble: map[string]error{},
 	}
@@ -57,6 +61,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		{"ResourceClaims", w.claims, kube.TrimClaim},
 		{"Pods", w.pods, kube.TrimPod},
 		{"DeviceTaintRules", w.marks, nil},
+		{deviceClasses, w.classes, nil},
 	} {
 		if source.informer == nil {
 			continue
@@ -64,7 +69,10 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		if err := w.follow(ctx, source.what, source.informer, source.trim); err != nil {
 			return nil, err
 		}
-		synced = append(synced, source.informer.HasSynced)
+		// Without classes the rest is still worth watching.
+		if source.what != deviceClasses {
+			synced = append(synced, source.informer.HasSynced)
+		}
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil, fmt.Errorf("read the cluster: %w", w.missing(ctx))
@@ -120,9 +128,10 @@ func (w *Watch) Changed() <-chan struct{} { return w.changed }
 // Cluster is what is known now.
 func (w *Watch) Cluster() Cluster {
 	cluster := Cluster{
-		Slices: views(w.slices, func(s *resourcev1.ResourceSlice) (device.Slice, bool) { return kube.SliceView(s), true }),
-		Claims: views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true }),
-		Pods:   views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),
+		Slices:  views(w.slices, func(s *resourcev1.ResourceSlice) (device.Slice, bool) { return kube.SliceView(s), true }),
+		Claims:  views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true }),
+		Pods:    views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),
+		Classes: views(w.classes, func(c *resourcev1.DeviceClass) (device.Class, bool) { return kube.ClassView(c), true }),
 	}
 	if w.marks == nil {
 		cluster.Notes = append(cluster.Notes, noMarks)

@@ -39,6 +39,7 @@ type Options struct {
 	Temporal  client.Client
 	Namespace string
 	Filter    listing.Filter
+	Order     listing.Order
 	Screen    *show.Screen
 	// Heading gives the lines above the table, each time it is drawn. May be nil.
 	Heading func() []string
@@ -93,7 +94,7 @@ func followCases(ctx context.Context, reader *listing.CaseReader, told chan<- kn
 	pause := time.NewTicker(casesEvery)
 	defer pause.Stop()
 	for {
-		cases, problems := reader.Read(ctx)
+		cases, _, problems := reader.Read(ctx)
 		select {
 		case told <- knownCases{cases, problems}:
 		case <-ctx.Done():
@@ -137,6 +138,7 @@ func draw(ctx context.Context, o Options, watch *listing.Watch, told <-chan know
 func drawOnce(o Options, cluster listing.Cluster, known knownCases) error {
 	cluster.Problems = slices.Concat(cluster.Problems, known.problems)
 	narrowed, _ := listing.Join(cluster, known.cases, time.Now().UTC()).Narrow(o.Filter)
+	narrowed = narrowed.Sort(o.Order)
 	var heading []string
 	if o.Heading != nil {
 		heading = o.Heading()

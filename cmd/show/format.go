@@ -1,14 +1,18 @@
 package show
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 )
 
 // Format is a form of output.
@@ -39,30 +43,89 @@ func ParseFormat(text string) (Format, error) {
 
 // Print writes a listing once. Colour is used in tables only.
 func Print(out io.Writer, l listing.Listing, format Format, colour bool) error {
+	return write(out, l, format, func(name func(string)) {
+		for _, d := range l.Devices {
+			name(d.Name)
+		}
+	}, func() []string { return append(lines(l, format == Wide, colour), footer(l, colour)...) })
+}
+
+// unmapped is what machines get of a listing of unmapped faults.
+type unmapped struct {
+	At       time.Time         `json:"at"`
+	Unmapped []device.Unmapped `json:"unmapped"`
+	Problems []string          `json:"problems,omitempty"`
+}
+
+// PrintUnmapped writes a listing's unmapped faults. Their names are those of
+// their Pods.
+func PrintUnmapped(out io.Writer, l listing.Listing, format Format, colour bool) error {
+	return write(out, unmapped{At: l.At, Unmapped: l.Unmapped, Problems: l.Problems}, format, func(name func(string)) {
+		last := ""
+		for _, u := range l.Unmapped {
+			if pod := u.Pod.String(); pod != last {
+				name(pod)
+				last = pod
+			}
+		}
+	}, func() []string { return unmappedLines(l, format == Wide, colour) })
+}
+
+// PrintCounts writes how many devices of a listing stand where.
+func PrintCounts(out io.Writer, l listing.Listing, format Format, colour bool) error {
+	counts := l.Count()
+	return write(out, counts, format, nil, func() []string { return countLines(counts, colour) })
+}
+
+// PrintStory writes what is known of one device; of its timeline, tables show the
+// latest decisions only, or all for zero.
+func PrintStory(out io.Writer, s listing.Story, format Format, colour bool, latest int) error {
+	return write(out, s, format, func(name func(string)) { name(s.Device.Name) }, func() []string {
+		return storyLines(s, format == Wide, colour, latest)
+	})
+}
+
+// PrintPod writes what is known of one Pod's devices. Names are the devices'.
+func PrintPod(out io.Writer, s listing.PodStory, format Format, colour bool) error {
+	return write(out, s, format, func(name func(string)) {
+		last := ""
+		for _, d := range s.Devices {
+			if d.Device.Name != last {
+				name(d.Device.Name)
+				last = d.Device.Name
+			}
+		}
+	}, func() []string { return podLines(s, format == Wide, colour) })
+}
+
+// write writes a value for machines, its names, or its lines for people.
+func write(out io.Writer, value any, format Format, names func(func(string)), forPeople func() []string) error {
+	var all []string
 	switch format {
 	case JSON:
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(l)
+		return encoder.Encode(value)
 	case YAML:
-		content, err := yaml.Marshal(l)
+		content, err := yaml.Marshal(value)
 		if err != nil {
-			return fmt.Errorf("write the listing as YAML: %w", err)
+			return fmt.Errorf("write the answer as YAML: %w", err)
 		}
 		_, err = out.Write(content)
 		return err
 	case Name:
-		for _, d := range l.Devices {
-			if _, err := fmt.Fprintln(out, d.Name); err != nil {
-				return err
-			}
+		if names == nil {
+			return errors.New("there are no names in this answer")
 		}
-		return nil
+		names(func(name string) { all = append(all, oneLine(name)) })
+	default:
+		all = forPeople()
 	}
-	for _, line := range lines(l, format == Wide, colour) {
-		if _, err := fmt.Fprintln(out, line); err != nil {
+	buffered := bufio.NewWriter(out)
+	for _, line := range all {
+		if _, err := fmt.Fprintln(buffered, line); err != nil {
 			return err
 		}
 	}
-	return nil
+	return buffered.Flush()
 }

@@ -30,26 +30,32 @@ func NewScreen(out io.Writer, format Format, colour bool, size func() (columns, 
 
 // Show shows one listing, under a heading.
 func (s *Screen) Show(l listing.Listing, heading ...string) error {
-	body := lines(l, s.wide, s.colour)
+	body, foot := lines(l, s.wide, s.colour), footer(l, s.colour)
 	for _, said := range slices.Concat(l.Problems, l.Notes) {
-		body = append(body, "! "+oneLine(said))
+		foot = append(foot, "! "+oneLine(said))
 	}
 	if s.size == nil {
-		return s.follow(l, heading, body)
+		return s.follow(l, heading, slices.Concat(body, foot))
 	}
 	columns, rows, err := s.size()
 	if err != nil {
 		return fmt.Errorf("ask for the terminal's size: %w", err)
 	}
-	return s.redraw(slices.Concat(heading, body), columns, rows)
+	return s.redraw(slices.Concat(heading, body), foot, columns, rows)
 }
 
 // redraw overwrites the terminal from its first line on, so that nothing
-// flickers, and clears what is left of the listing before.
-func (s *Screen) redraw(all []string, columns, rows int) error {
-	if more := len(all) - (rows - 1); more > 0 && rows > 2 {
-		all = append(slices.Clone(all[:rows-2]), fmt.Sprintf("… %d more lines", more+1))
+// flickers, and clears what is left of the listing before. Where there are too
+// many lines, those above the foot give way: it says how many devices there are.
+func (s *Screen) redraw(all, foot []string, columns, rows int) error {
+	room := rows - 1 - len(foot)
+	if room < 2 {
+		all, foot, room = slices.Concat(all, foot), nil, rows-1
 	}
+	if more := len(all) - room; more > 0 && room > 1 {
+		all = append(slices.Clone(all[:room-1]), fmt.Sprintf("… %d more lines", more+1))
+	}
+	all = slices.Concat(all, foot)
 	var frame strings.Builder
 	frame.WriteString("\x1b[H")
 	for _, line := range all {
@@ -69,7 +75,7 @@ func (s *Screen) follow(l listing.Listing, heading, body []string) error {
 	for i := range ageless.Devices {
 		ageless.Devices[i].Since = nil
 	}
-	said := append(lines(ageless, s.wide, false), l.Problems...)
+	said := slices.Concat(lines(ageless, s.wide, false), footer(ageless, false), l.Problems)
 	if slices.Equal(said, s.last) {
 		return nil
 	}

@@ -51,12 +51,64 @@ gpu.example.com/node-1/gpu-0  node-1  Unhealthy  Quarantined  Holder   XidFallen
 gpu.example.com/node-1/gpu-1  node-1  -          -            -        -                   -        -               -
 gpu.example.com/node-1/gpu-2  node-1  NotListed  Quarantined  ?        -                   -        -               -
 
-Unmapped faults: 1 health entries that can't be attributed to one device
-POD    CONTAINER  NODE    ENTRY       ID                           HEALTH     WHY             CANDIDATES
-a/one  main       node-1  claim:gpus  k8s.gpu.example.com/claim=x  Unhealthy  SeveralDevices  -
+3 devices: 2 Quarantined, 1 without a case
+1 unmapped fault: health entries that lead to no one device; --unmapped lists them
 `
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestUnmappedFaultsHaveAListingOfTheirOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		format Format
+		none   bool
+		want   string
+	}{
+		"as a table": {Table, false, `1 health entry that isn't Healthy leads to no one device:
+
+POD    CONTAINER  NODE    ENTRY       ID                           HEALTH     WHY             CANDIDATES
+a/one  main       node-1  claim:gpus  k8s.gpu.example.com/claim=x  Unhealthy  SeveralDevices  -
+`},
+		"by the names of their Pods": {Name, false, "a/one\n"},
+		"none":                       {Table, true, "No unmapped faults: every health entry that isn't Healthy leads to one device.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := sample()
+			if tc.none {
+				l.Unmapped = nil
+			}
+			var out strings.Builder
+			if err := PrintUnmapped(&out, l, tc.format, false); err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != tc.want {
+				t.Errorf("printed\n%s\nwant\n%s", out.String(), tc.want)
+			}
+		})
+	}
+}
+
+func TestCountsSayHowManyDevicesStandWhere(t *testing.T) {
+	var table, machine strings.Builder
+	if err := PrintCounts(&table, sample(), Table, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `PHASE        DEVICES
+Quarantined  2
+None         1
+
+3 devices, 2 faulty; 1 unmapped fault
+`
+	if table.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", table.String(), want)
+	}
+	if err := PrintCounts(&machine, sample(), JSON, false); err != nil {
+		t.Fatal(err)
+	}
+	var counts listing.Counts
+	if err := json.Unmarshal([]byte(machine.String()), &counts); err != nil || counts.Devices != 3 || counts.Faulty != 2 || len(counts.Phases) != 2 {
+		t.Errorf("as JSON %+v, %v", counts, err)
 	}
 }
 
@@ -150,6 +202,27 @@ func TestATerminalIsNeverWrittenBeyondItsEdges(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "more lines") {
 		t.Error("nothing says that lines are missing")
+	}
+}
+
+func TestTheCountsStayOnASmallScreen(t *testing.T) {
+	var out strings.Builder
+	screen := NewScreen(&out, Table, false, func() (int, int, error) { return 200, 8, nil })
+	l := sample()
+	for range 20 {
+		l.Devices = append(l.Devices, l.Devices[1])
+	}
+	l.Problems = nil
+	if err := screen.Show(l); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"… 21 more lines", "23 devices: 2 Quarantined, 21 without a case", "1 unmapped fault"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("a screen of 8 lines doesn't show %q:\n%q", want, out.String())
+		}
+	}
+	if got := strings.Count(out.String(), "\r\n"); got != 7 {
+		t.Errorf("%d lines on a screen of 8, want 7 and the cursor's", got)
 	}
 }
 

@@ -19,21 +19,75 @@ const nothing = "-"
 // maxHolders bounds the holders that the narrow table names.
 const maxHolders = 2
 
-// lines are a listing as tables: the devices, then the unmapped faults if there
-// are any.
+// lines are a listing's devices as a table.
 func lines(l listing.Listing, wide, colour bool) []string {
-	all := deviceTable(l, wide, colour)
-	if len(l.Unmapped) > 0 {
-		all = append(all, "", fmt.Sprintf("Unmapped faults: %d health entries that can't be attributed to one device", len(l.Unmapped)))
-		all = append(all, unmappedTable(l.Unmapped, wide, colour)...)
+	if len(l.Devices) == 0 {
+		return []string{"No devices."}
+	}
+	return deviceTable(l, wide, colour)
+}
+
+// footer sums a listing up, below its table.
+func footer(l listing.Listing, colour bool) []string {
+	counts := l.Count()
+	var phases []string
+	for _, p := range counts.Phases {
+		if p.Phase == listing.NoCase {
+			p.Phase = "without a case"
+		}
+		phases = append(phases, fmt.Sprintf("%d %s", p.Devices, p.Phase))
+	}
+	all := []string{""}
+	if len(phases) > 0 {
+		all = append(all, fmt.Sprintf("%s: %s", count(counts.Devices, "device", "devices"), strings.Join(phases, ", ")))
+	}
+	if counts.Unmapped > 0 {
+		line := count(counts.Unmapped, "unmapped fault", "unmapped faults") + ": health entries that lead to no one device; --unmapped lists them"
+		if colour {
+			line = yellow + line + reset
+		}
+		all = append(all, line)
+	}
+	if len(all) == 1 {
+		return nil
 	}
 	return all
+}
+
+// count writes a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// countLines are counts as a table.
+func countLines(counts listing.Counts, colour bool) []string {
+	rows := [][]string{{"PHASE", "DEVICES"}}
+	colours := []string{bold}
+	for _, p := range counts.Phases {
+		rows = append(rows, []string{p.Phase, fmt.Sprint(p.Devices)})
+		colours = append(colours, colourOf(listing.Device{Phase: quarantine.Phase(p.Phase)}))
+	}
+	all := aligned(rows, colours, colour)
+	return append(all, "", fmt.Sprintf("%s, %d faulty; %s",
+		count(counts.Devices, "device", "devices"), counts.Faulty, count(counts.Unmapped, "unmapped fault", "unmapped faults")))
+}
+
+// unmappedLines are a listing's unmapped faults, with what they mean.
+func unmappedLines(l listing.Listing, wide, colour bool) []string {
+	if len(l.Unmapped) == 0 {
+		return []string{"No unmapped faults: every health entry that isn't Healthy leads to one device."}
+	}
+	all := []string{count(len(l.Unmapped), "health entry that isn't Healthy leads", "health entries that aren't Healthy lead") + " to no one device:", ""}
+	return append(all, unmappedTable(l.Unmapped, wide, colour)...)
 }
 
 func deviceTable(l listing.Listing, wide, colour bool) []string {
 	header := []string{"DEVICE", "NODE", "HEALTH", "PHASE", "WAITING", "REASON", "MARK", "HOLDERS", "SINCE"}
 	if wide {
-		header = append(header, "SEVERITY", "EPOCH", "ATTEMPT", "SOURCE", "WORKFLOW", "MESSAGE")
+		header = append(header, "CLASS", "SEVERITY", "EPOCH", "ATTEMPT", "SOURCE", "WORKFLOW", "MESSAGE")
 	}
 	rows := [][]string{header}
 	colours := []string{bold}
@@ -46,7 +100,7 @@ func deviceTable(l listing.Listing, wide, colour bool) []string {
 
 func deviceRow(d listing.Device, now time.Time, wide bool) []string {
 	row := []string{
-		d.Name, orNothing(d.Node), healthCell(d), phaseCell(d), waitingCell(d), orNothing(d.Reason),
+		oneLine(d.Name), orNothing(d.Node), healthCell(d), phaseCell(d), waitingCell(d), orNothing(d.Reason),
 		markCell(d), holdersCell(d.Holders, wide), sinceCell(d.Since, now),
 	}
 	if !wide {
@@ -60,7 +114,7 @@ func deviceRow(d listing.Device, now time.Time, wide bool) []string {
 	if d.Phase != "" {
 		attempt = fmt.Sprint(d.Attempt)
 	}
-	return append(row, orNothing(d.Severity), orNothing(epoch), orNothing(attempt),
+	return append(row, orNothing(strings.Join(d.Classes, ",")), orNothing(d.Severity), orNothing(epoch), orNothing(attempt),
 		orNothing(string(d.Source)), orNothing(d.Workflow), orNothing(oneLine(d.Message)))
 }
 
@@ -130,7 +184,7 @@ func unmappedTable(unmapped []device.Unmapped, wide, colour bool) []string {
 	for _, u := range unmapped {
 		var candidates []string
 		for _, key := range u.Candidates {
-			candidates = append(candidates, key.String())
+			candidates = append(candidates, oneLine(key.String()))
 		}
 		row := []string{
 			u.Pod.String(), u.Container, orNothing(u.Node), orNothing(oneLine(u.Entry)), orNothing(oneLine(u.ID)),

@@ -1,9 +1,6 @@
 package spelling
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // Nearest finds the name that was probably meant: the one with the fewest
 // letters to change, if that isn't more than a third of it. Empty if none is near.
@@ -17,26 +14,21 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// Near finds up to a number of names that may have been meant, the nearest first.
+// Near finds the names that may have been meant where several are as near as the
+// nearest: up to a number of them, sorted.
 func Near(name string, known []string, most int) []string {
-	type candidate struct {
-		name     string
-		distance int
-	}
-	var near []candidate
+	var near []string
+	least := len(name)/3 + 1
 	for _, k := range known {
-		if d := distance(name, k); d < len(name)/3+1 {
-			near = append(near, candidate{k, d})
+		switch d := distance(name, k); {
+		case d < least:
+			near, least = []string{k}, d
+		case d == least && len(near) > 0:
+			near = append(near, k)
 		}
 	}
-	slices.SortFunc(near, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
-	})
-	var names []string
-	for _, c := range near[:min(most, len(near))] {
-		names = append(names, c.name)
-	}
-	return names
+	slices.Sort(near)
+	return near[:min(most, len(near))]
 }
 
 // distance is the Levenshtein distance: how many letters have to be inserted,

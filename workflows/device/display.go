@@ -87,7 +87,7 @@ func Details(c quarantine.Case) string {
 	if c.MovedTo != "" {
 		line("Hardware", "listed as `%s` now", c.MovedTo)
 	}
-	line("Next", "%s", Next(c))
+	line("Next", "%s", Next(c, latest(c)))
 	return b.String()
 }
 
@@ -109,23 +109,16 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 	return string(c.Mark.State)
 }
 
-// Next says whose turn it is, and when the case goes on by itself.
-func Next(c quarantine.Case) string {
+// Next says whose turn it is, and when the case goes on by itself after a moment
+// that it has reached. A deadline that lies before that was acted on already.
+func Next(c quarantine.Case, reached time.Time) string {
 	text := turn(c)
-	if step, at := NextStep(c); !at.IsZero() {
-		text += fmt.Sprintf(" (%s at %s)", step, moment(at))
+	if c.Open() {
+		if at := c.NextWake(reached); !at.IsZero() {
+			text += fmt.Sprintf(" (%s at %s)", nextStep(c, at), moment(at))
+		}
 	}
 	return text
-}
-
-// NextStep names what the case does next by itself, and when; a zero time if it
-// waits for somebody. A deadline that lies in the past was acted on already.
-func NextStep(c quarantine.Case) (step string, at time.Time) {
-	at = c.NextWake(latest(c))
-	if !c.Open() || at.IsZero() {
-		return "", time.Time{}
-	}
-	return nextStep(c, at), at
 }
 
 // latest is a moment that the case has certainly reached, from its own records:

@@ -1,0 +1,39 @@
+package listing
+
+import "slices"
+
+// Counts is how many devices of a listing stand where.
+type Counts struct {
+	Devices int `json:"devices"`
+	// Faulty have a case, a mark, or a report that isn't Healthy.
+	Faulty int `json:"faulty"`
+	// Phases has each phase that occurs, the gravest first. Devices without a
+	// case are counted as None.
+	Phases   []PhaseCount `json:"phases"`
+	Unmapped int          `json:"unmapped"`
+}
+
+// PhaseCount is how many devices are in a phase.
+type PhaseCount struct {
+	Phase   string `json:"phase"`
+	Devices int    `json:"devices"`
+}
+
+// Count counts a listing's devices by phase.
+func (l Listing) Count() Counts {
+	counts := Counts{Devices: len(l.Devices), Unmapped: len(l.Unmapped), Phases: []PhaseCount{}}
+	byPhase := map[string]int{}
+	for _, d := range l.Devices {
+		byPhase[phaseOf(d)]++
+		if d.Faulty() {
+			counts.Faulty++
+		}
+	}
+	last := len(Phases()) - 1
+	for _, phase := range slices.Concat(Phases()[:last], []string{unknownPhase}, Phases()[last:]) {
+		if byPhase[phase] > 0 {
+			counts.Phases = append(counts.Phases, PhaseCount{Phase: phase, Devices: byPhase[phase]})
+		}
+	}
+	return counts
+}

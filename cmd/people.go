@@ -1,0 +1,167 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/term"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/cmd/show"
+	"github.com/sickbay-dev/sickbay/pkg/config"
+)
+
+// readLimit bounds one reading of the cluster.
+const readLimit = 60 * time.Second
+
+// peopleFlags are those that all commands for people have.
+type peopleFlags struct {
+	output     string
+	colour     string
+	kubeconfig string
+	context    string
+}
+
+func (f *peopleFlags) add(command *cobra.Command) {
+	command.Flags().StringVarP(&f.output, "output", "o", string(show.Table), "table, wide, json, yaml or name")
+	command.Flags().StringVar(&f.colour, "color", "auto", "auto (on a terminal, unless NO_COLOR is set), always or never")
+	command.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file, instead of SICKBAY_KUBECONFIG")
+	command.Flags().StringVar(&f.context, "context", "", "context of the kubeconfig, instead of SICKBAY_KUBE_CONTEXT")
+	completeWords(command, "output", "table", "wide", "json", "yaml", "name")
+	completeWords(command, "color", "auto", "always", "never")
+}
+
+// completeWords lets the shell complete a flag's value.
+func completeWords(command *cobra.Command, flag string, words ...string) {
+	completeFlag(command, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func completeFlag(command *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		// Only a flag that isn't there is refused.
+		panic(err)
+	}
+}
+
+// form reads how to answer.
+func (f *peopleFlags) form(out io.Writer) (format show.Format, colour bool, err error) {
+	format, err = show.ParseFormat(f.output)
+	if err != nil {
+		return "", false, &usageError{err}
+	}
+	switch f.colour {
+	case "always":
+		return format, true, nil
+	case "never":
+		return format, false, nil
+	case "auto":
+		return format, terminalSize(out) != nil && os.Getenv("NO_COLOR") == "", nil
+	}
+	return "", false, &usageError{fmt.Errorf("--color %q: want auto, always or never", f.colour)}
+}
+
+// sources are what the commands for people ask.
+type sources struct {
+	clients   listing.Clients
+	temporal  client.Client
+	namespace string // Temporal's
+	// defaultNamespace is the kubeconfig's.
+	defaultNamespace string
+	ui               string
+}
+
+// connect sets the sources up. It talks to none of them.
+func (f *peopleFlags) connect() (*sources, error) {
+	var set config.Client
+	if err := config.Load(&set); err != nil {
+		return nil, err
+	}
+	if f.kubeconfig != "" {
+		set.Kubeconfig = f.kubeconfig
+	}
+	if f.context != "" {
+		set.KubeContext = f.context
+	}
+	// What the clients log would break the answer; their errors are shown.
+	silent := slog.New(slog.DiscardHandler)
+	klog.SetSlogLogger(silent)
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-devices")
+	if err != nil {
+		return nil, err
+	}
+	typed, err := kubernetes.NewForConfig(cluster.rest)
+	if err != nil {
+		return nil, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	untyped, err := dynamic.NewForConfig(cluster.rest)
+	if err != nil {
+		return nil, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
+	}
+	temporal, err := connectTemporal(set.Temporal, "sickbay-devices", silent)
+	if err != nil {
+		return nil, err
+	}
+	return &sources{
+		clients:  listing.Clients{Kubernetes: typed, Dynamic: untyped, Discovery: typed.Discovery()},
+		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
+	}, nil
+}
+
+func (s *sources) close() { s.temporal.Close() }
+
+// cases asks Temporal for the open cases of these devices' workflows, or for all.
+// missing tells that it didn't say which there are.
+func (s *sources) cases(ctx context.Context, workflows []string) (cases []listing.Case, missing bool, problems []string) {
+	reader := listing.NewCaseReader(s.temporal, s.namespace, 0)
+	if workflows != nil {
+		reader.Only(workflows...)
+	}
+	return reader.Read(ctx)
+}
+
+// link is the address of a workflow in Temporal's UI, if that is configured.
+func (s *sources) link(workflow, run string) string {
+	if s.ui == "" || workflow == "" {
+		return ""
+	}
+	address := strings.TrimSuffix(s.ui, "/") + "/namespaces/" + url.PathEscape(s.namespace) + "/workflows/" + url.PathEscape(workflow)
+	if run != "" {
+		address += "/" + url.PathEscape(run)
+	}
+	return address
+}
+
+// told says on standard error what an answer lacks, and returns errPartial if it
+// lacks something.
+func told(streams Streams, problems, notes []string) error {
+	for _, said := range problems {
+		fmt.Fprintln(streams.Err, "sickbay:", said)
+	}
+	for _, said := range notes {
+		fmt.Fprintln(streams.Err, "sickbay:", said)
+	}
+	if len(problems) > 0 {
+		return errPartial
+	}
+	return nil
+}
+
+// terminalSize returns how to ask for a terminal's size, or nil if out is none.
+func terminalSize(out io.Writer) func() (columns, lines int, err error) {
+	file, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return func() (int, int, error) { return term.GetSize(int(file.Fd())) }
+}
