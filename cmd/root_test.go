@@ -36,6 +36,16 @@ func TestWrongUsageEndsWithCode2AndSaysWhatToDo(t *testing.T) {
 		"a format that there isn't":  {[]string{"devices", "-o", "xml"}, `sickbay: output "xml": want table, wide, json, yaml, name`},
 		"a watch that can't be":      {[]string{"devices", "--watch", "-o", "json"}, "sickbay: --watch shows table or wide, not json"},
 		"a colour that there isn't":  {[]string{"devices", "--color", "red"}, `sickbay: --color "red": want auto, always or never`},
+		"two answers at once":        {[]string{"devices", "--counts", "--unmapped"}, "sickbay: --counts and --unmapped are two answers; ask for one of them"},
+		"a watch of counts":          {[]string{"devices", "--watch", "--counts"}, "sickbay: --watch shows devices, with their counts; leave --counts and --unmapped out"},
+		"names of counts":            {[]string{"devices", "--counts", "-o", "name"}, "sickbay: --counts has no names; want -o table, json or yaml"},
+		"unmapped faults of a phase": {[]string{"devices", "--unmapped", "--phase", "Gone"}, "sickbay: --unmapped can't be narrowed by phase or class: an entry that leads to no device has neither"},
+		"a phase that there isn't":   {[]string{"devices", "--phase", "Suspekt"}, `sickbay: --phase "Suspekt": there is no such phase; did you mean Suspect?`},
+		"an order that there isn't":  {[]string{"devices", "--sort-by", "nod"}, `sickbay: --sort-by "nod": did you mean node?`},
+		"no device":                  {[]string{"device"}, "sickbay: which device? Want driver/pool/device; `sickbay devices --faulty -o name` lists those that something is wrong with"},
+		"two devices":                {[]string{"device", "a/b/c", "a/b/d"}, "sickbay: sickbay device tells of one device at a time, not of 2; `sickbay devices DEVICE...` lists several"},
+		"a timeline into the future": {[]string{"device", "a/b/c", "--timeline", "-1"}, "sickbay: --timeline -1: want a number of decisions, or 0 for all"},
+		"no Pod":                     {[]string{"pod"}, "sickbay: want one Pod, as NAMESPACE/NAME, not []; see sickbay pod --help"},
 		"a version in no format":     {[]string{"version", "-o", "yaml"}, `sickbay: -o "yaml": want json, or nothing for text`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +84,9 @@ func TestWithoutAWayToAClusterTheCommandSaysHowToGiveOne(t *testing.T) {
 }
 
 func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
-	for command, spec := range map[string]any{"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}} {
+	for command, spec := range map[string]any{
+		"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}, "device": config.Client{}, "pod": config.Client{},
+	} {
 		t.Run(command, func(t *testing.T) {
 			got := run(t, command, "--help")
 			if got.code != ExitOK || !strings.Contains(got.out, "Exit codes:") {
