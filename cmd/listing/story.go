@@ -25,6 +25,8 @@ type Story struct {
 	Signals Signals `json:"signals"`
 	// Evidence is what each Pod says of the device, and what ended ones said last.
 	Evidence []Reading `json:"evidence"`
+	// Unmapped are the faults that may be about this device, or about another one.
+	Unmapped []device.Unmapped `json:"unmapped"`
 	// Case is the open case as its workflow tells it; nil where there is none, or
 	// where no worker answered.
 	Case *quarantine.Case `json:"case,omitempty"`
@@ -112,7 +114,7 @@ func Tell(key device.Key, from Sources, now time.Time) Story {
 	told := Story{
 		At: now, Device: Device{Name: key.String(), Path: key.Path(), Key: key, Node: key.Node},
 		Signals:  Signals{Allocation: []Allocation{}, Containers: slices.Concat([]PodStatus{}, from.Pods), Objective: notConfigured},
-		Evidence: []Reading{}, Family: []Relative{}, Timeline: from.Timeline,
+		Evidence: []Reading{}, Unmapped: []device.Unmapped{}, Family: []Relative{}, Timeline: from.Timeline,
 		Problems: slices.Concat(listing.Problems, from.Problems), Notes: listing.Notes,
 	}
 	relatives := survey.Relatives(key)
@@ -121,6 +123,11 @@ func Tell(key device.Key, from Sources, now time.Time) Story {
 			told.Device = d
 		} else if relation, ok := relatives[d.Key]; ok {
 			told.Family = append(told.Family, Relative{Relation: relation, Device: d})
+		}
+	}
+	for _, u := range listing.Unmapped {
+		if slices.Contains(u.Candidates, key) {
+			told.Unmapped = append(told.Unmapped, u)
 		}
 	}
 	for _, c := range from.Cases {

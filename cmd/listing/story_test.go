@@ -250,7 +250,23 @@ func TestAPodThatOnlyHasUnmappedEntriesIsNoPodWithoutDevices(t *testing.T) {
 	if want := "team-a/train has health entries, and none leads to one device; 1 faulty health entry can't be attributed to one device."; told.Summary != want {
 		t.Errorf("says %q, want %q", told.Summary, want)
 	}
-	if !strings.HasPrefix(told.Next, "unmapped entries: yours; find out from the driver") {
+	if !strings.HasPrefix(told.Next, "unmapped entries: your turn; find out from the driver") {
 		t.Errorf("next %q, want that it is the reader's turn", told.Next)
+	}
+}
+
+func TestADevicesStoryTellsOfUnmappedFaultsThatMayBeAboutIt(t *testing.T) {
+	cluster := twoGPUs(t, device.Healthy, "")
+	cluster.Claims[0].Results = append(cluster.Claims[0].Results, device.Allocated{Request: "gpu", Device: gpu(t, "1")})
+	cluster.Pods[0].Containers[0].Entries = []device.Entry{
+		{Name: "claim:gpu", ResourceID: "k8s.gpu.example.com/claim=a", Health: device.Unhealthy},
+		{Name: "claim:gpu", ResourceID: "k8s.gpu.example.com/claim=b", Health: device.Healthy},
+	}
+	for number, want := range map[string]int{"0": 1, "1": 1, "2": 0} {
+		if told := Tell(gpu(t, number), Sources{Cluster: cluster}, now); len(told.Unmapped) != want || told.Device.Health != "" {
+			t.Errorf("gpu-%s is told of with %d unmapped faults and health %q, want %d and none", number, len(told.Unmapped), told.Device.Health, want)
+		} else if want > 0 && (!strings.HasSuffix(told.Summary, "; 1 unmapped fault may be about it.") || !strings.HasPrefix(told.Next, "unmapped entries: your turn;")) {
+			t.Errorf("gpu-%s is told of as %q, next %q; want the unmapped fault in both", number, told.Summary, told.Next)
+		}
 	}
 }

@@ -20,13 +20,21 @@ func summary(s Story) string {
 	case d.Phase == "" && d.Workflow != "":
 		return d.Name + " has an open case of which nobody tells anything."
 	case d.Phase == "":
-		return withoutCase(d)
+		return strings.TrimSuffix(withoutCase(d), ".") + mayConcern(s.Unmapped) + "."
 	}
 	said := fmt.Sprintf("%s is %s: %s%s", d.Name, condition(d), describeReason(d), age(d.Since, s.At))
 	if holders := heldBy(d.Holders); holders != "" {
 		said += "; " + holders
 	}
-	return said + "."
+	return said + mayConcern(s.Unmapped) + "."
+}
+
+// mayConcern says that something else is reported that may be about the device.
+func mayConcern(unmapped []device.Unmapped) string {
+	if len(unmapped) == 0 {
+		return ""
+	}
+	return "; " + count(len(unmapped), "unmapped fault", "unmapped faults") + " may be about it"
 }
 
 func withoutCase(d Device) string {
@@ -118,6 +126,9 @@ func next(s Story, casesMissing bool) string {
 	case d.Health == device.Unknown:
 		return "the starter opens a case, unless the driver has never reported any health here (SICKBAY_UNKNOWN_POLICY)"
 	}
+	if len(s.Unmapped) > 0 {
+		return unmappedNext(s.Unmapped[0])
+	}
 	return "nothing; it is nobody's turn"
 }
 
@@ -181,7 +192,7 @@ func podNext(steps []string, unmapped []device.Unmapped) string {
 
 func unmappedNext(u device.Unmapped) string {
 	if u.Reason == device.SeveralDevices {
-		return "unmapped entries: yours; the claim has several devices, and only the driver's log or the kubelet's podresources API can tell which of them is meant"
+		return "unmapped entries: your turn; the claim has several devices, and only the driver's log or the kubelet's podresources API can tell which of them is meant"
 	}
-	return fmt.Sprintf("unmapped entries: yours; find out from the driver what %q names", u.ID)
+	return fmt.Sprintf("unmapped entries: your turn; find out from the driver what %q names", u.ID)
 }

@@ -22,6 +22,9 @@ func storyLines(s listing.Story, wide, colour bool, latest int) []string {
 	if len(s.Evidence) > 0 {
 		p.table("Evidence", p.evidenceRows(s.Evidence), func(i int) string { return evidenceColour(s.Evidence[i]) })
 	}
+	if len(s.Unmapped) > 0 {
+		p.unmapped("Unmapped faults that may be about it", s.Unmapped)
+	}
 	if len(s.Family) > 0 {
 		p.table("On the same chip", familyRows(s.Family), func(i int) string { return colourOf(s.Family[i].Device) })
 	}
@@ -59,7 +62,9 @@ func (p *page) section(title string, fields []field) {
 	p.say(bold, title)
 	width := 0
 	for _, f := range fields {
-		width = max(width, len(f.name))
+		if len(f.said) > 0 {
+			width = max(width, len(f.name))
+		}
 	}
 	for _, f := range fields {
 		name := f.name
@@ -85,6 +90,15 @@ func (p *page) table(title string, rows [][]string, colourOf func(row int) strin
 		colours = append(colours, colourOf(i))
 	}
 	p.lines = append(p.lines, aligned(rows, colours, p.colour)...)
+}
+
+// unmapped adds entries that lead to no one device.
+func (p *page) unmapped(title string, entries []device.Unmapped) {
+	p.lines = append(p.lines, "")
+	p.say(bold, title)
+	for _, line := range unmappedTable(entries, true, p.colour) {
+		p.lines = append(p.lines, "  "+line)
+	}
 }
 
 func signalFields(s listing.Story) []field {
@@ -365,6 +379,11 @@ func podLines(s listing.PodStory, wide, colour bool) []string {
 			worst = c
 		}
 	}
+	for _, u := range s.Unmapped {
+		if worst == "" {
+			worst = healthColour(u.Health)
+		}
+	}
 	p.say(worst, s.Summary)
 	p.section("Pod", []field{
 		{"node", []string{orNothing(s.Pod.Node)}},
@@ -374,11 +393,7 @@ func podLines(s listing.PodStory, wide, colour bool) []string {
 		p.table("Devices", podRows(s, wide), func(i int) string { return podDeviceColour(s.Devices[i]) })
 	}
 	if len(s.Unmapped) > 0 {
-		p.lines = append(p.lines, "")
-		p.say(bold, "Health entries that lead to no one device")
-		for _, line := range unmappedTable(s.Unmapped, true, colour) {
-			p.lines = append(p.lines, "  "+line)
-		}
+		p.unmapped("Health entries that lead to no one device", s.Unmapped)
 	}
 	p.lines = append(p.lines, "")
 	for i, step := range strings.Split(s.Next, "\n") {
