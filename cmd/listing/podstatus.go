@@ -84,7 +84,7 @@ func readPod(ctx context.Context, client kubernetes.Interface, h Holder) (PodSta
 		return missing, nil
 	case err != nil:
 		missing.Missing = "it can't be read"
-		return missing, fmt.Errorf("Pod %s can't be read, so whether its containers are ready isn't known: %w", h, err)
+		return missing, fmt.Errorf("whether the containers of Pod %s are ready isn't known: %w", h, err)
 	}
 	return podStatus(pod), nil
 }
