@@ -73,7 +73,8 @@ shows those that it reads.
 		&cobra.Group{ID: groupServices, Title: "Services, deployed beside the cluster:"},
 		&cobra.Group{ID: groupPeople, Title: "Commands for people:"},
 	)
-	root.AddCommand(newStarter(streams), newWorker(streams), newDevices(streams), newDevice(streams), newPod(streams), newVersion(streams))
+	root.AddCommand(newStarter(streams), newWorker(streams), newDevices(streams), newDevice(streams), newPod(streams),
+		newRebuild(streams), newVersion(streams))
 	return root
 }
 

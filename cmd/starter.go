@@ -66,6 +66,11 @@ func runStarter(ctx context.Context, streams Streams) error {
 	if namespace == "" {
 		namespace = cluster.namespace
 	}
+	shown, closeDirectory, err := connectDirectory(set.Redis, "sickbay-starter", logger)
+	if err != nil {
+		return err
+	}
+	defer closeDirectory()
 	registry := newRegistry()
 	observer, err := starter.New(starter.Options{
 		Kubernetes: typed,
@@ -75,6 +80,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Catalogue:  catalogue,
 		Log:        logger,
 		Registerer: registry,
+		Directory:  shown,
 		Identity:   identity("starter"),
 		Namespace:  namespace,
 		LeaseName:  set.LeaderElection.Name,

@@ -64,6 +64,11 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer temporal.Close()
+	shown, closeDirectory, err := connectDirectory(set.Redis, "sickbay-worker", logger)
+	if err != nil {
+		return err
+	}
+	defer closeDirectory()
 	registry := newRegistry()
 	worker, err := workers.New(workers.Options{
 		Temporal:    temporal,
@@ -76,6 +81,7 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Catalogue:   catalogue,
 		Logger:      logger,
 		Registerer:  registry,
+		Directory:   shown,
 		StopTimeout: set.StopTimeout,
 	})
 	if err != nil {

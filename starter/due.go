@@ -242,6 +242,7 @@ func (t *tracker) noCase(key device.Key) {
 		if r := t.devices[key]; r != nil {
 			if p := t.poolOf(key); p != nil && r.inventory.told.Missing != "" {
 				p.forget(key)
+				t.shift(key)
 			}
 			t.caseOver(r)
 			t.touch(key)

@@ -3,6 +3,7 @@ package starter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -164,8 +165,18 @@ func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *s
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return nodes.Watch(ctx, o) },
 	}, eyes, settling, handler[*corev1.Node]{
-		seen: func(node *corev1.Node) { t.nodeSeen(node.Name, string(node.UID), offered(node)) },
+		seen: func(node *corev1.Node) {
+			t.nodeSeen(node.Name, string(node.UID), offered(node))
+			t.nodeReady(node.Name, ready(node))
+		},
 		gone: func(node *corev1.Node) { t.nodeGone(node.Name) },
+	})
+}
+
+// ready tells whether the kubelet says that its node is ready.
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 

@@ -137,6 +137,7 @@ func (t *tracker) judgeComplete(p *pool) {
 			t.missing(r, device.MissingFromPool, "", false)
 		}
 	}
+	t.shiftPool(p.expected, expected)
 	p.expected = expected
 }
 
@@ -269,6 +270,7 @@ func (t *tracker) nodeSeen(name, uid string, offered map[string]int64) {
 			t.endNode(name)
 		}
 		t.nodes[name] = node{uid: uid, offered: offered}
+		t.shiftNode(name)
 		for _, r := range t.sortedRecords(t.devicesByNode[name]) {
 			switch {
 			case r.key.Path() != device.PathPlugin:
@@ -295,6 +297,8 @@ func (t *tracker) nodeGone(name string) {
 	t.do(func() {
 		t.endNode(name)
 		delete(t.nodes, name)
+		delete(t.unready, name)
+		t.shiftNode(name)
 	})
 }
 
@@ -303,6 +307,7 @@ func (t *tracker) nodeGone(name string) {
 func (t *tracker) endNode(name string) {
 	for _, p := range t.pools {
 		if p.node == name {
+			t.shiftPool(p.expected, device.Pool{})
 			p.expected = device.Pool{}
 			p.dirty = true
 		}

@@ -19,6 +19,7 @@ func (t *tracker) claimSeen(view device.Claim) {
 			key := poolKey(result.Device)
 			t.claimsByPool.add(key, name)
 			t.inventoryChanged(key, result.Device)
+			t.shift(result.Device)
 		}
 		t.claimChanged(name)
 	})
@@ -45,6 +46,7 @@ func (t *tracker) unplaceClaim(name string) {
 		key := poolKey(result.Device)
 		t.claimsByPool.remove(key, name)
 		t.inventoryChanged(key, result.Device)
+		t.shift(result.Device)
 	}
 }
 
@@ -112,7 +114,9 @@ func (t *tracker) assemble(p *pool) {
 	for _, name := range slices.Sorted(maps.Keys(p.slices)) {
 		parts = append(parts, p.slices[name])
 	}
+	before := p.now
 	p.now = device.AssemblePool(p.key, parts)
+	t.shiftPool(before, p.now)
 	if p.now.Node != "" {
 		p.node = p.now.Node
 	}

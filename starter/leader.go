@@ -128,6 +128,9 @@ func (s *Starter) lead(ctx context.Context) {
 			}
 		}
 	})
+	if s.shown != nil {
+		work.Go(func() { s.showLevels(checking) })
+	}
 	s.tracker.attach(q.add)
 	s.log.Info("levels compared", "waiting", q.Len())
 	send.run(working, s.options.Workers)

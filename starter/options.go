@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
@@ -125,6 +126,9 @@ type Options struct {
 	Catalogue  *reason.Catalogue
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	// Directory is where what is seen of every device is shown; nil is nowhere.
+	// Nothing waits for it, and nothing depends on it.
+	Directory *directory.Directory
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// Identity names this process among the starters; Namespace and LeaseName

@@ -156,6 +156,9 @@ func (t *tracker) keep(p *pod, of reading.Of, now time.Time) {
 	known.own, known.seenOn = of.Own(), of.SeenOn
 	if device.Keep(known.now.Report, of.Report) == known.now.Report {
 		// Who holds the device by which claim may still have changed.
+		if known.now.Monitor != of.Monitor || known.now.Claim != of.Claim {
+			t.shift(of.Device)
+		}
 		known.now.Monitor, known.now.Claim, known.now.Container = of.Monitor, of.Claim, of.Container
 		t.metrics.duplicates.Inc()
 		return
@@ -223,6 +226,7 @@ func (t *tracker) changed(r *record) {
 		p.dirty = true
 	}
 	t.touch(r.key)
+	t.shift(r.key)
 }
 
 // note records an Unhealthy that the catalogue doesn't lay at the device's door:
@@ -284,6 +288,7 @@ func (t *tracker) endReadings(p *pod) {
 		last := r.readings[uid]
 		if !r.maybe && !last.now.Fault && last.worst == nil {
 			delete(r.readings, uid)
+			t.shift(key)
 			t.dropIfIdle(r)
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sickbay-dev/sickbay/pkg/directory"
 )
 
 // Starter watches the cluster and hands what it sees to the device workflows. Make
@@ -22,6 +24,8 @@ type Starter struct {
 	eyes     *eyes
 	sources  []*source
 	rules    *ruleWatch
+	// shown is what writes the directory, or nil.
+	shown *directory.Writer
 
 	// draining is closed when the starter ends: no news is taken in any more.
 	draining chan struct{}
@@ -66,6 +70,9 @@ func New(options Options) (*Starter, error) {
 		settling: s.settling, timing: options.Timing, clock: options.Clock, log: s.log, first: make(chan struct{}),
 	}
 	if err := m.register(options.Registerer, s.tracker, s.depth); err != nil {
+		return nil, err
+	}
+	if err := s.setUpDirectory(); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -51,6 +51,14 @@ type tracker struct {
 	marks   map[string]device.Key // rule name → the device that it marks
 	foreign map[string]string     // rule name → what it selects
 
+	// show is told of devices of which something changed that is seen, be it news
+	// to a case or not; shifted holds them until the lock is given up. It is nil
+	// without a directory.
+	show    func(...device.Key)
+	shifted map[device.Key]struct{}
+	// unready holds the nodes whose kubelet doesn't say that it is ready.
+	unready map[string]struct{}
+
 	podsByClaim   index[string, string]
 	podsByPool    index[device.PoolKey, string]
 	podsByChip    index[device.Key, string]
@@ -152,6 +160,7 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 		devicesByPool: index[device.PoolKey, device.Key]{}, devicesByNode: index[string, device.Key]{},
 		devicesByPair: index[pair, device.Key]{}, chips: index[device.Key, device.Key]{},
 		again: map[string]struct{}{}, touched: map[device.Key]struct{}{},
+		shifted: map[device.Key]struct{}{}, unready: map[string]struct{}{},
 	}
 }
 
@@ -177,8 +186,11 @@ func (t *tracker) do(step func()) {
 	}
 	disturbed := len(t.touched) > 0
 	found := t.takeTouched()
-	notify := t.notify
+	notify, show, shifted := t.notify, t.show, t.takeShifted()
 	t.mu.Unlock()
+	if show != nil && len(shifted) > 0 {
+		show(shifted...)
+	}
 	if disturbed {
 		t.settling.disturb()
 	}
@@ -280,6 +292,7 @@ func (t *tracker) dropIfIdle(r *record) {
 	}
 	delete(t.devices, r.key)
 	delete(t.touched, r.key)
+	t.shift(r.key)
 	t.devicesByNode.remove(r.node, r.key)
 	t.devicesByPair.remove(r.pair(), r.key)
 	if r.key.Path() == device.PathPlugin {

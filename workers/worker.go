@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/activities"
+	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
@@ -28,7 +29,8 @@ import (
 // discoveryTTL is how long an answer about what the cluster serves is believed.
 const discoveryTTL = time.Minute
 
-// Options is what a worker needs. All fields are required but StopTimeout.
+// Options is what a worker needs. All fields are required but StopTimeout and
+// Directory.
 type Options struct {
 	Temporal   client.Client
 	Namespace  string
@@ -40,6 +42,8 @@ type Options struct {
 	Catalogue  *reason.Catalogue
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Directory is where cases are shown; nil is nowhere.
+	Directory *directory.Directory
 	// StopTimeout is how long running activities may take to finish once the
 	// worker is told to stop. Zero means 25 s, which fits into a Pod's grace
 	// period of 40 s.
@@ -51,6 +55,8 @@ type Worker struct {
 	options Options
 	audit   *activities.Audit
 	marks   *kube.MarkWriter
+	// shown is what writes the directory, or nil.
+	shown *directory.Writer
 }
 
 // New checks the options and prepares a worker.
@@ -65,11 +71,12 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	return &Worker{
+	w := &Worker{
 		options: o,
 		audit:   audit,
 		marks:   kube.NewMarkWriter(o.Dynamic, kube.NewDiscovery(o.Discovery, discoveryTTL)),
-	}, nil
+	}
+	return w, w.setUpDirectory()
 }
 
 // Run works until the context ends, then finishes what it has begun. Temporal
@@ -93,6 +100,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
 	}
 	o.Logger.Info("worker runs", "taskQueue", o.TaskQueue, "mode", string(o.Policy.Mode), "catalogue", o.Catalogue.Version(), "searchAttributes", searchable)
+	defer w.showCases(ctx)()
 	select {
 	case <-ctx.Done():
 		o.Logger.Info("worker stops", "grace", o.StopTimeout.String())
@@ -111,10 +119,10 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
 		Logger:  o.Logger,
 	}
-	sdk.RegisterActivityWithOptions(k.PutMark, activity.RegisterOptions{Name: devicewf.ActivityPutMark})
-	sdk.RegisterActivityWithOptions(k.LiftMark, activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
-	sdk.RegisterActivityWithOptions(k.Look, activity.RegisterOptions{Name: devicewf.ActivityLook})
-	sdk.RegisterActivityWithOptions(w.audit.Announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
+	sdk.RegisterActivityWithOptions(noting(w, k.PutMark), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
+	sdk.RegisterActivityWithOptions(noting(w, k.LiftMark), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
+	sdk.RegisterActivityWithOptions(noting(w, k.Look), activity.RegisterOptions{Name: devicewf.ActivityLook})
+	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
 }
 
 // searchAttributes tells whether the namespace has Sickbay's search attributes.

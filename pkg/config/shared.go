@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Kubernetes says how to reach the cluster.
 type Kubernetes struct {
@@ -58,6 +61,11 @@ type Service struct {
 	Log      Log
 	HTTP     HTTP
 	Reasons  Reasons
+	Redis    Redis
+}
+
+func (s Service) check() []error {
+	return slices.Concat(s.Temporal.check(), s.Reasons.check(), s.Redis.check())
 }
 
 // Client is the configuration of the commands that people run.

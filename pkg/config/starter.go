@@ -20,9 +20,7 @@ type Starter struct {
 	HidesAllocated DriverList      `split_words:"true" desc:"DRA drivers that take devices out of their slices while they are allocated. A device that is allocated and not listed is then in use and not missing."`
 }
 
-func (s *Starter) check() []error {
-	return append(s.Temporal.check(), s.Reasons.check()...)
-}
+func (s *Starter) check() []error { return s.Service.check() }
 
 // LeaderElection says by which Lease one of several starters is the active one.
 type LeaderElection struct {

@@ -14,10 +14,7 @@ type Worker struct {
 	StopTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"10m" desc:"How long activities under way may take to end after SIGTERM. The Pod's grace period has to be longer."`
 }
 
-func (w *Worker) check() []error {
-	errs := append(w.Temporal.check(), w.Reasons.check()...)
-	return append(errs, w.Policy.check()...)
-}
+func (w *Worker) check() []error { return append(w.Service.check(), w.Policy.check()...) }
 
 // Policy is the operator's part of every decision: quarantine.Policy as variables.
 type Policy struct {

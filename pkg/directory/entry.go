@@ -32,9 +32,9 @@ type Entry struct {
 type Seen struct {
 	Device device.Key `json:"device"`
 	Node   string     `json:"node,omitempty"`
-	// Class is the DeviceClass through which it is allocated, or a device plugin's
-	// resource; empty for a DRA device that nobody holds.
-	Class string `json:"class,omitempty"`
+	// Classes are the DeviceClasses by which it is allocated now, sorted, or a device
+	// plugin's resource; none for a DRA device that nobody holds.
+	Classes []string `json:"classes,omitempty"`
 	// Listed tells that a slice, or a node's allocatable, offers it now.
 	Listed bool `json:"listed"`
 	// Hardware is the incarnation behind the name, as far as the driver says.
@@ -204,7 +204,11 @@ func encode(value any) string {
 
 // indexes are the index sets that a field's value puts the device into.
 func (s Seen) indexes() []string {
-	return indexed(IndexNode, s.Node, IndexDriver, reading.DriverOf(s.Device), IndexClass, s.Class)
+	names := indexed(IndexNode, s.Node, IndexDriver, reading.DriverOf(s.Device))
+	for _, class := range s.Classes {
+		names = append(names, indexed(IndexClass, class)...)
+	}
+	return names
 }
 
 func (c Case) indexes() []string {

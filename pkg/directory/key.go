@@ -25,7 +25,8 @@ const (
 	FieldCase Field = "case"
 )
 
-// The indexes. A device is in one set of each at most.
+// The indexes. A device is in one set of each at most, but in one for each of its
+// classes.
 const (
 	IndexNode   = "node"
 	IndexDriver = "driver"

@@ -146,6 +146,16 @@ func TrimNode(object any) (any, error) {
 	}
 	return &corev1.Node{
 		ObjectMeta: identity(node.ObjectMeta),
-		Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable},
+		Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: trimConditions(node.Status.Conditions)},
 	}, nil
+}
+
+// trimConditions keeps whether the node is ready.
+func trimConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
+	for _, c := range conditions {
+		if c.Type == corev1.NodeReady {
+			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }

@@ -137,7 +137,7 @@ func TestADeviceIsFoundByWhatItsEntrySaysNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	odd := seen(plugin, device.Healthy)
-	odd.Node, odd.Class = "node-0", "example.com/gpu"
+	odd.Node, odd.Classes = "node-0", []string{"example.com/gpu"}
 	write(t, s.Directory, seeing(held, odd, 0), directory.Applied)
 	c := openCase(gpu(1, 2), 100, quarantine.PhaseSuspect)
 	at := write(t, s.Directory, deciding(c, 0), directory.Applied).Revision

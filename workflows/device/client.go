@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"strings"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -117,6 +120,55 @@ func (c *Client) Running(ctx context.Context, key device.Key) (bool, error) {
 		return false, fmt.Errorf("describe workflow %s: %w", ID(key), err)
 	}
 	return description.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+}
+
+// OpenDevices lists the devices that have an open workflow, as far as Temporal's
+// visibility knows: one that was opened or closed just now may be missing or
+// still there. It is for comparing all at once, not for one device.
+func (c *Client) OpenDevices(ctx context.Context) iter.Seq2[device.Key, error] {
+	return func(yield func(device.Key, error) bool) {
+		request := &workflowservice.ListWorkflowExecutionsRequest{
+			Query: fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", WorkflowType), PageSize: 1000,
+		}
+		for {
+			page, err := c.temporal.ListWorkflow(ctx, request)
+			if err != nil {
+				yield(device.Key{}, fmt.Errorf("list the open device workflows: %w", err))
+				return
+			}
+			for _, execution := range page.GetExecutions() {
+				key, err := c.deviceOf(ctx, execution.GetExecution().GetWorkflowId())
+				if noCase(err) {
+					continue // closed since it was listed
+				}
+				if !yield(key, err) || err != nil {
+					return
+				}
+			}
+			if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// deviceOf finds the device of a workflow. An ID of three parts is a DRA device's.
+// With more, a slash may belong to a pool or to a resource, and the workflow is
+// asked.
+func (c *Client) deviceOf(ctx context.Context, id string) (device.Key, error) {
+	name := strings.TrimPrefix(id, "device/")
+	if strings.Count(name, "/") == 2 {
+		return device.ParseDRA(name)
+	}
+	value, err := c.temporal.QueryWorkflow(ctx, id, "", QueryCase)
+	if err != nil {
+		return device.Key{}, fmt.Errorf("query workflow %s: %w", id, err)
+	}
+	var state State
+	if err := value.Get(&state); err != nil {
+		return device.Key{}, fmt.Errorf("read the state of workflow %s: %w", id, err)
+	}
+	return state.Case.Device, nil
 }
 
 // State asks the device's workflow for its state. It needs a worker that runs.

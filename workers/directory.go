@@ -1,0 +1,94 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/activities"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// showDelay is how long after an activity its workflow is asked for its case, so
+// that it has taken the activity's end in.
+const showDelay = time.Second
+
+// askedAtOnce bounds the questions to workflows under way.
+const askedAtOnce = 8
+
+// setUpDirectory makes the writer of cases, where there is a directory.
+func (w *Worker) setUpDirectory() error {
+	o := w.options
+	if o.Directory == nil {
+		return nil
+	}
+	metrics, err := directory.NewMetrics(o.Registerer, directory.FieldCase, func() *directory.Writer { return w.shown })
+	if err != nil {
+		return fmt.Errorf("register the directory's metrics: %w", err)
+	}
+	cases := &activities.Cases{Reader: devicewf.NewClient(o.Temporal, o.TaskQueue)}
+	w.shown = directory.NewWriter(directory.WriterOptions{
+		Directory: o.Directory, Field: directory.FieldCase, Truth: cases, Log: o.Logger, Metrics: metrics,
+		Timing: directory.Timing{Delay: showDelay}, Parallel: askedAtOnce,
+	})
+	cases.Later = w.shown.ChangedAt
+	return nil
+}
+
+// showCases keeps the directory as the cases are, until the returned function is
+// called.
+func (w *Worker) showCases(ctx context.Context) (end func()) {
+	if w.shown == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() { w.shown.Run(ctx) })
+	return func() {
+		stop()
+		showing.Wait()
+	}
+}
+
+// noting tells the directory's writer, after an activity, that the device's case
+// may have changed. It never waits, and whatever becomes of the directory is
+// nothing to the activity.
+func noting[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look, R any](
+	w *Worker, run func(context.Context, devicewf.Task[C]) (R, error),
+) func(context.Context, devicewf.Task[C]) (R, error) {
+	return func(ctx context.Context, task devicewf.Task[C]) (R, error) {
+		result, err := run(ctx, task)
+		w.note(deviceOf(task.Command))
+		return result, err
+	}
+}
+
+func deviceOf(command any) device.Key {
+	switch c := command.(type) {
+	case quarantine.PutMark:
+		return c.Device
+	case quarantine.LiftMark:
+		return c.Device
+	case quarantine.Look:
+		return c.Device
+	}
+	return device.Key{}
+}
+
+// announce publishes a case's notices, and has its record in the directory
+// brought up to date. A mark that the case wants was written before.
+func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
+	err := w.audit.Announce(ctx, task)
+	w.note(task.Command.Device)
+	return err
+}
+
+func (w *Worker) note(key device.Key) {
+	if w.shown != nil {
+		w.shown.Changed(key)
+	}
+}
