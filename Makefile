@@ -86,7 +86,7 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 
 .PHONY: record
 record: parts ## record histories of device workflows for the replay corpus, as version AS
-	SICKBAY_RECORD=$(CURDIR)/workflows/device/testdata/$(AS) \
+	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(AS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
 
 .PHONY: breaks

@@ -79,7 +79,7 @@ func (c *cluster) dialTemporal() {
 	}
 	c.t.Cleanup(temporal.Close)
 	c.temporal = temporal
-	if folder := os.Getenv("SICKBAY_RECORD"); folder != "" {
+	if folder := os.Getenv("RECORD_HISTORIES"); folder != "" {
 		// After the worker stopped and before the server does.
 		c.t.Cleanup(func() { c.record(folder) })
 	}
