@@ -29,6 +29,9 @@ type Cluster struct {
 	Marks  []kube.Mark
 	// Classes are the DeviceClasses.
 	Classes []device.Class
+	// NoClasses says why there are no Classes, where they could not be read. Only
+	// whoever asks for a class lacks something by that.
+	NoClasses string
 	// Problems says what could not be read, Notes what the cluster lacks.
 	Problems []string
 	Notes    []string
@@ -103,9 +106,15 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 	reads.Wait()
 	failed := 0
 	for i, source := range sources {
-		if failures[i] != nil {
-			failed++
-			cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s can't be read, so %s: %v", source.what, source.lost, failures[i]))
+		if failures[i] == nil {
+			continue
+		}
+		failed++
+		said := fmt.Sprintf("%s can't be read, so %s: %v", source.what, source.lost, failures[i])
+		if source.what == deviceClasses {
+			cluster.NoClasses = said
+		} else {
+			cluster.Problems = append(cluster.Problems, said)
 		}
 	}
 	if failed == len(sources) {

@@ -34,7 +34,7 @@ func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	listing := Listing{
 		At: now, Devices: make([]Device, 0, len(j.devices)), Unmapped: unmapped,
 		Problems: slices.Concat(cluster.Problems, lost), Notes: cluster.Notes,
-		openClasses: slices.Sorted(maps.Keys(j.open)),
+		openClasses: slices.Sorted(maps.Keys(j.open)), noClasses: cluster.NoClasses,
 	}
 	for _, d := range j.devices {
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })

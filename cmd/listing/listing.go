@@ -22,6 +22,8 @@ type Listing struct {
 
 	// openClasses are the DeviceClasses that some devices may belong to or not.
 	openClasses []string
+	// noClasses says why the classes are those of allocations only.
+	noClasses string
 }
 
 // Device is what is known of one device. Its four signals stay apart: what is

@@ -85,6 +85,9 @@ func (l Listing) Narrow(f Filter) (Listing, []string) {
 	}
 	missing := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool { return names[name] })
 	l.Unmapped = slices.DeleteFunc(slices.Clone(l.Unmapped), func(u device.Unmapped) bool { return !f.admitsUnmapped(u) })
+	if l.noClasses != "" && len(f.Classes) > 0 {
+		l.Problems = append(slices.Clone(l.Problems), l.noClasses)
+	}
 	for _, class := range l.openClasses {
 		if len(f.Classes) > 0 && matches(f.Classes, class) {
 			l.Notes = append(slices.Clone(l.Notes), fmt.Sprintf("DeviceClass %s demands more than a driver and strings of it, "+

@@ -85,6 +85,18 @@ func TestAClassThatCannotBeJudgedIsSaidToBeWhenAskedFor(t *testing.T) {
 	}
 }
 
+func TestOnlyWhoAsksForAClassLacksClassesThatCannotBeRead(t *testing.T) {
+	cluster := twoGPUs(t, device.Healthy, "")
+	cluster.NoClasses = "DeviceClasses can't be read"
+	l := Join(cluster, nil, now)
+	if plain, _ := l.Narrow(Filter{}); len(plain.Problems) != 0 {
+		t.Errorf("problems %q of somebody who asked for no class", plain.Problems)
+	}
+	if asked, _ := l.Narrow(Filter{Classes: []string{"gpus"}}); !slices.Equal(asked.Problems, []string{cluster.NoClasses}) {
+		t.Errorf("problems %q, want that classes can't be read", asked.Problems)
+	}
+}
+
 func TestAnEmptyAnswerSaysWhatWasProbablyMistyped(t *testing.T) {
 	for name, tc := range map[string]struct {
 		filter Filter

@@ -141,7 +141,12 @@ func (w *Watch) Cluster() Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for what, err := range w.trouble {
-		cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s can't be watched, so what is shown of them may be old: %v", what, err))
+		said := fmt.Sprintf("%s can't be watched, so what is shown of them may be old: %v", what, err)
+		if what == deviceClasses {
+			cluster.NoClasses = said
+		} else {
+			cluster.Problems = append(cluster.Problems, said)
+		}
 	}
 	slices.Sort(cluster.Problems)
 	return cluster

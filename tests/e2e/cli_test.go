@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
@@ -335,4 +336,49 @@ func TestUnmappedEntriesAndPluginDevicesAreToldOf(t *testing.T) {
 	if got := o.types(o.binary, "devices", "--class", resource, "-o", "name"); got.out != key.String()+"\n" {
 		t.Errorf("class %s has %q, want %s", resource, got.out, key)
 	}
+}
+
+// Who may read all but DeviceClasses gets a whole answer, unless a class is asked
+// for; who may not read the marks is told what the answer lacks. The rights are
+// those that docs/cli.md lists.
+func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
+	s := startCLI(t)
+	kubeconfig, err := s.stack.UserKubeconfig("ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := func(resources ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{"resource.k8s.io"}, Resources: resources, Verbs: []string{"list"}},
+		}
+	}
+	types := func(args ...string) answer {
+		t.Helper()
+		return s.types(s.binary, append(args, "--kubeconfig", kubeconfig)...)
+	}
+	s.grantRules("ada", rules("resourceslices", "resourceclaims", "devicetaintrules"))
+	s.eventually("the rights are in force", 20*time.Second, func(context.Context) error {
+		if a := types("devices", "-o", "name"); a.code != 0 {
+			return fmt.Errorf("exit code %d: %s", a.code, a.err)
+		}
+		return nil
+	})
+	s.wants("a class without the right to read classes", types("devices", "--class", simnode.DefaultDriver), 3, "DeviceClasses can't be read", s.sick.String())
+	s.wants("a device without that right", types("device", s.sick.String()), 0, "is out of service", "default/train-0: main ready")
+	s.wants("a Pod without that right", types("pod", "default/train-0"), 0, "is out of service")
+	s.grantRules("ada", rules("resourceslices", "resourceclaims", "deviceclasses"))
+	s.eventually("the right to read marks is gone", 20*time.Second, func(context.Context) error {
+		if a := types("devices"); a.code != 3 || !strings.Contains(a.err, "DeviceTaintRules can't be read, so marks are missing") {
+			return fmt.Errorf("exit code %d: %s", a.code, a.err)
+		}
+		return nil
+	})
+	s.grantRules("ada", rules("resourceslices", "resourceclaims", "deviceclasses", "devicetaintrules"))
+	s.eventually("the right to read all is there", 20*time.Second, func(context.Context) error {
+		if a := types("devices", "--class", simnode.DefaultDriver, "-o", "name"); a.code != 0 || strings.Count(a.out, "\n") != 3 {
+			return fmt.Errorf("exit code %d: %s%s", a.code, a.out, a.err)
+		}
+		return nil
+	})
 }
