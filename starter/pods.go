@@ -75,14 +75,9 @@ func (t *tracker) look(p *pod, view device.Pod) {
 
 // claimsOf lists the claims that a Pod refers to, by namespace and name.
 func claimsOf(view device.Pod) []string {
-	var names []string
-	for _, c := range view.Claims {
-		if c.Claim != "" {
-			names = append(names, view.Ref.Namespace+"/"+c.Claim)
-		}
-	}
-	if view.ExtendedClaim != "" {
-		names = append(names, view.Ref.Namespace+"/"+view.ExtendedClaim)
+	names := view.ClaimNames()
+	for i, name := range names {
+		names[i] = view.Ref.Namespace + "/" + name
 	}
 	return names
 }

@@ -33,6 +33,21 @@ type Pod struct {
 	Containers []Container
 }
 
+// ClaimNames are the claims that the Pod refers to, in its own namespace, the one
+// for its DRA-backed extended resources last.
+func (p Pod) ClaimNames() []string {
+	var names []string
+	for _, c := range p.Claims {
+		if c.Claim != "" {
+			names = append(names, c.Claim)
+		}
+	}
+	if p.ExtendedClaim != "" {
+		names = append(names, p.ExtendedClaim)
+	}
+	return names
+}
+
 // PodClaim is one entry of spec.resourceClaims and the claim behind it.
 type PodClaim struct {
 	Name  string

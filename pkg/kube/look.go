@@ -39,24 +39,23 @@ func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *re
 	return &LiveReader{client: client, marks: marks, catalogue: catalogue, now: time.Now}
 }
 
-// Look answers a case's look. It reads, in this order: the device's pool, the
-// claims that have it allocated, the Pods on its node, the node and its Lease,
-// and the mark. The order matters for one thing only: holders come from claims
-// read before the Pods, so that a holder's Pod is never missed.
+// Look answers a case's look. It reads, in this order: the device's pool, the Pods
+// on its node, their claims, the node and its Lease, and the mark. What has to be
+// listed for the whole cluster is listed only where the short way found nothing.
 func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine.Looked, error) {
 	looked := quarantine.Looked{Asked: look.Asked, Node: look.Node}
-	pool, err := l.pool(ctx, look.Device)
+	pool, err := l.pool(ctx, look.Device, look.Node)
 	if err != nil {
 		return looked, err
 	}
 	if looked.Node == "" {
 		looked.Node = nodeOf(look.Device, pool)
 	}
-	claims, err := l.claims(ctx, look.Device)
+	pods, err := l.pods(ctx, looked.Node, look.Known)
 	if err != nil {
 		return looked, err
 	}
-	pods, err := l.pods(ctx, looked.Node, look.Known)
+	claims, err := l.claims(ctx, look.Device, pods)
 	if err != nil {
 		return looked, err
 	}
@@ -76,13 +75,25 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 	return looked, nil
 }
 
-// pool reads the device's pool; nil on the device-plugin path.
-func (l *LiveReader) pool(ctx context.Context, key device.Key) (*device.Pool, error) {
+// pool reads the device's pool; nil on the device-plugin path. A pool's slices are
+// looked for on the node where the device was seen, and among all of the driver's
+// if that isn't the whole pool: one that isn't on a node, or one that is gone.
+func (l *LiveReader) pool(ctx context.Context, key device.Key, node string) (*device.Pool, error) {
 	if key.Path() != device.PathDRA {
 		return nil, nil
 	}
+	if node != "" {
+		pool, err := l.poolIn(ctx, key, fields.Set{resourcev1.ResourceSliceSelectorDriver: key.Driver, resourcev1.ResourceSliceSelectorNodeName: node})
+		if err != nil || pool.Complete {
+			return pool, err
+		}
+	}
+	return l.poolIn(ctx, key, fields.Set{resourcev1.ResourceSliceSelectorDriver: key.Driver})
+}
+
+func (l *LiveReader) poolIn(ctx context.Context, key device.Key, selected fields.Set) (*device.Pool, error) {
 	var slicesOfPool []device.Slice
-	err := l.each(ctx, fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, key.Driver).String(),
+	err := l.each(ctx, selected.AsSelector().String(),
 		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return l.client.ResourceV1().ResourceSlices().List(ctx, options)
 		},
@@ -98,13 +109,35 @@ func (l *LiveReader) pool(ctx context.Context, key device.Key) (*device.Pool, er
 	return &pool, nil
 }
 
-// claims reads the claims that have the device, or another device of any kind in
-// a Pod beside it, allocated: all of them, since a claim can't be selected by its
-// allocation.
-func (l *LiveReader) claims(ctx context.Context, key device.Key) (map[string]device.Claim, error) {
-	all := map[string]device.Claim{}
+// claims reads the claims of the Pods. If none of them has the device, all claims
+// of the cluster are read, for one can be allocated before its Pod is anywhere, and
+// claims can't be selected by what they hold.
+func (l *LiveReader) claims(ctx context.Context, key device.Key, pods []device.Pod) (map[string]device.Claim, error) {
 	if key.Path() != device.PathDRA {
-		return all, nil
+		return nil, nil
+	}
+	claims := map[string]device.Claim{}
+	for _, pod := range pods {
+		if pod.Terminal {
+			continue
+		}
+		for _, name := range pod.ClaimNames() {
+			id := pod.Ref.Namespace + "/" + name
+			if _, read := claims[id]; read {
+				continue
+			}
+			claim, err := l.client.ResourceV1().ResourceClaims(pod.Ref.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("get ResourceClaim %s: %w", id, err)
+			}
+			claims[id] = ClaimView(claim)
+		}
+	}
+	if len(holders(key, claims)) > 0 {
+		return claims, nil
 	}
 	err := l.each(ctx, "",
 		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -113,13 +146,13 @@ func (l *LiveReader) claims(ctx context.Context, key device.Key) (map[string]dev
 		func(object runtime.Object) {
 			claim := ClaimView(object.(*resourcev1.ResourceClaim))
 			if len(claim.Results) > 0 {
-				all[claim.Namespace+"/"+claim.Name] = claim
+				claims[claim.Namespace+"/"+claim.Name] = claim
 			}
 		})
 	if err != nil {
 		return nil, fmt.Errorf("list ResourceClaims: %w", err)
 	}
-	return all, nil
+	return claims, nil
 }
 
 // pods reads the Pods on a node. Where the node isn't known, the known Pods are

@@ -155,7 +155,7 @@ func (d *decision) scheduleLook(asked time.Time) {
 	c := &d.c
 	c.LookAt = time.Time{}
 	if c.LookAfter.After(asked) {
-		d.lookBy(d.now)
+		d.lookBy(later(d.now, c.LookAfter))
 	}
 	if c.DoubtedAt.After(asked) {
 		d.lookBy(d.now.Add(d.p.RecheckFirst))

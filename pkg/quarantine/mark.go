@@ -273,8 +273,18 @@ func (d *decision) markInForce(e MarkReported) {
 		c.Mark.InForceSince = d.now
 		d.notify(NoticeMarkInForce, true, fmt.Sprintf("mark %s keeps the device out", e.Name))
 	}
-	// A claim may have slipped through before the mark was there.
-	d.lookAnew()
+	d.lookForSlipped()
+}
+
+// slipping is how long a scheduler that hasn't seen a new mark may go on giving
+// the device out. A look sooner than that would miss a claim that slipped through,
+// and would stand in the way of other devices' marks.
+const slipping = 2 * time.Second
+
+// lookForSlipped asks for a look once every scheduler has seen the mark.
+func (d *decision) lookForSlipped() {
+	d.c.LookAfter = d.now.Add(slipping)
+	d.lookBy(d.c.LookAfter)
 }
 
 // markRefused waits before the next try. A mark that is in force and could only

@@ -25,7 +25,7 @@ func marked(more ...step) []step {
 	return append([]step{
 		{0, observed(MakeReading("train-0").Unhealthy(fatalFault))},
 		{50 * time.Millisecond, inForce()},
-		{100 * time.Millisecond, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()},
+		{2100 * time.Millisecond, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()},
 	}, more...)
 }
 
@@ -34,7 +34,7 @@ func unheld(more ...step) []step {
 	return append([]step{
 		{0, observed(MakeReading("train-0").Unhealthy(fatalFault))},
 		{50 * time.Millisecond, inForce()},
-		{100 * time.Millisecond, MakeLooked().Ended("train-0").Answer()},
+		{2100 * time.Millisecond, MakeLooked().Ended("train-0").Answer()},
 	}, more...)
 }
 
@@ -48,8 +48,12 @@ func TestWhatBecomesOfAMark(t *testing.T) {
 	}
 	check(t, map[string]row{
 		"in force: claims are listed once more, for one may have slipped through": {
-			steps: []step{fault, {sec, inForce()}},
-			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", "MarkInForce"),
+			steps: []step{fault, {sec, inForce()}, {3 * sec, woke()}},
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", ""),
+		},
+		"in force: not before every scheduler has seen the mark": {
+			steps: []step{fault, {sec, inForce()}, {3*sec - 1, woke()}},
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "", ""),
 		},
 		"a look asked for before the mark was in force does not count as that": {
 			policy: func(p *quarantine.Policy) { p.Lease = 2 * sec },
@@ -58,8 +62,9 @@ func TestWhatBecomesOfAMark(t *testing.T) {
 				// The lease ends, a look is owed, and a rewrite of the mark overtakes it.
 				{2 * sec, woke()}, {3 * sec, inForce()},
 				{4 * sec, MakeLooked().Asked(2 * sec).Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()},
+				{5 * sec, woke()},
 			},
-			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark Look", "LeaseExtended"),
+			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark Look", ""),
 		},
 		"refused: waits, and is tried again": {
 			steps: []step{fault, {sec, reported(quarantine.OutcomeRefused, "forbidden")}},
@@ -111,7 +116,7 @@ func TestWhatBecomesOfAMark(t *testing.T) {
 					return quarantine.MarkReported{Outcome: quarantine.OutcomeInForce, Epoch: c.Epoch, Revision: 1, Name: m.Name, Before: &m}
 				}},
 			},
-			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark Look", "SeverityRaised MarkInForce"),
+			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", "SeverityRaised MarkInForce"),
 		},
 		"a rewrite that is refused leaves the mark in force": {
 			steps: marked(step{hour, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()},
@@ -220,7 +225,7 @@ func TestAMarkThatSomebodyTouchedIsPutBack(t *testing.T) {
 			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", ""),
 		},
 		"deleted and put back": {
-			steps: marked(step{minute, markDeleted()}, step{minute + sec, inForce()}),
+			steps: marked(step{minute, markDeleted()}, step{minute + sec, inForce()}, step{minute + 3*sec, woke()}),
 			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", ""),
 		},
 		"a mark of an earlier epoch that goes is no loss": {
@@ -316,7 +321,7 @@ func TestAMildEventNeverHidesAGraveOne(t *testing.T) {
 			steps: []step{
 				{0, observed(MakeReading("train-0").Unhealthy(majorFault))},
 				{sec, inForce()},
-				{2 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy(majorFault)).Answer()},
+				{3 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy(majorFault)).Answer()},
 				{minute, observed(MakeReading("train-0").Unhealthy(fatalFault).Version("2"))},
 			},
 			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", "SeverityRaised"),
@@ -325,7 +330,7 @@ func TestAMildEventNeverHidesAGraveOne(t *testing.T) {
 			steps: []step{
 				{0, observed(MakeReading("train-0").Unhealthy(majorFault))},
 				{sec, inForce()},
-				{2 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy("critical XID 48 reported by NVML").Version("3")).Answer()},
+				{3 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy("critical XID 48 reported by NVML").Version("3")).Answer()},
 				{minute, observed(MakeReading("train-0").Unhealthy(fatalFault).Version("2").SeenAt(sec))},
 			},
 			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", "SeverityRaised"),
@@ -366,7 +371,7 @@ func TestModeObserveWritesNothing(t *testing.T) {
 	l.p.Mode = quarantine.ModeEnforce
 	l.run([]step{{sec, woke()}})
 	l.check(standing(quarantine.MarkWanted, quarantine.WaitingForMark, "PutMark Look", ""))
-	l.run([]step{{2 * sec, inForce()}, {3 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()}})
+	l.run([]step{{2 * sec, inForce()}, {4 * sec, MakeLooked().Reading(MakeReading("train-0").Unhealthy(fatalFault)).Answer()}})
 	l.p.Mode = quarantine.ModeObserve
 	l.run([]step{{4 * sec, woke()}})
 	l.check(standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "", ""))
@@ -386,7 +391,7 @@ func TestAWriteUnderWayWhileTheModeChanges(t *testing.T) {
 	l.run([]step{{sec, woke()}})
 	l.check(standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "", ""))
 	l.run([]step{{2 * sec, inForce()}})
-	l.check(standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", "MarkInForce"))
+	l.check(standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "", "MarkInForce"))
 }
 
 // R1 (the advisory part): a device that can't be kept out is given up only after

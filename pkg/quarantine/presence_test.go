@@ -23,7 +23,7 @@ func gone(more ...step) []step {
 	return unheld(append([]step{
 		{hour, MakeLooked().Answer()},
 		{hour + sec, inForce()},
-		{hour + 2*sec, MakeLooked().Answer()},
+		{hour + 3*sec, MakeLooked().Answer()},
 		{hour + minute, missing(device.MissingFromPool)},
 		{hour + 2*minute, stillMissing},
 	}, more...)...)
