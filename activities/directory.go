@@ -19,6 +19,9 @@ const (
 	// afterDeadline is how long a workflow has to act on a deadline before it is
 	// asked what came of it.
 	afterDeadline = time.Second
+	// overdue is how long a deadline may be over before a workflow that still shows
+	// it is taken to have acted on it.
+	overdue = 5 * time.Second
 )
 
 // CaseReader asks device workflows for their cases.
@@ -87,12 +90,17 @@ func (c *Cases) Level(ctx context.Context, key device.Key) (directory.Level, err
 	case err != nil:
 		return directory.Level{}, fmt.Errorf("%w: %w", directory.ErrUnknown, err)
 	}
-	record := directory.CaseOf(state.Case, devicewf.ID(key), time.Now())
+	now := time.Now()
+	record := directory.CaseOf(state.Case, devicewf.ID(key), now)
 	if !state.Case.Open() {
 		return directory.Level{Last: record}, nil
 	}
-	if !record.Next.IsZero() && c.Later != nil {
-		c.Later(record.Next.Add(afterDeadline), key)
+	// A deadline that is just over may not have been acted on yet.
+	if due := state.Case.NextWake(now.Add(-overdue)); !due.IsZero() && c.Later != nil {
+		if due.Before(now) {
+			due = now
+		}
+		c.Later(due.Add(afterDeadline), key)
 	}
 	return directory.Level{Case: record}, nil
 }

@@ -99,7 +99,7 @@ func NewWriter(o WriterOptions) *Writer {
 		o.Blind = func() string { return "" }
 	}
 	w := &Writer{
-		options: o, timing: o.Timing.withDefaults(), log: o.Log.With("component", "directory", "field", string(o.Field)),
+		options: o, timing: o.Timing.withDefaults(), log: o.Log.With("directory", string(o.Field)),
 		waiting: map[device.Key]time.Time{}, compare: map[int]bool{}, wake: make(chan struct{}, 1),
 	}
 	w.reconciler = &Reconciler{Directory: o.Directory, Field: o.Field, Truth: o.Truth, Parallel: o.Parallel}
