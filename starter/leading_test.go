@@ -61,6 +61,19 @@ func TestNothingIsSentWhileListsComeIn(t *testing.T) {
 	observed(t, s.send(), key, true)
 }
 
+// Once it is quiet, a fault isn't held back any more, however soon after the start
+// it comes.
+func TestAFaultSoonAfterTheStartIsNotHeldBack(t *testing.T) {
+	key := gpu("anvil-07", "gpu-3")
+	s := newScene(t)
+	s.sender.settling.begin()
+	s.clock.Step(s.sender.timing.Quiet)
+	s.report("train-0", key, device.Unhealthy, xid79)
+	if left := s.sender.settling.left(); left > 0 {
+		t.Errorf("%s left to wait, want none", left)
+	}
+}
+
 // A starter that takes over sends the present level of each device once: one signal
 // for each that is bad, none for the others.
 func TestTakingOverCostsOneSignalForEachOpenCase(t *testing.T) {

@@ -32,11 +32,12 @@ func (s *settling) begin() {
 	s.last, s.until = now, now.Add(s.limit)
 }
 
-// disturb tells that something changed.
+// disturb tells that something changed. What changes once it is settled is news,
+// and not a part of the lists any more.
 func (s *settling) disturb() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.clock.Now(); now.Before(s.until) {
+	if now := s.clock.Now(); now.Before(s.until) && now.Sub(s.last) < s.quiet {
 		s.last = now
 	}
 }
