@@ -14,9 +14,9 @@ TOOLS := $(BIN)/tools
 DEMO ?=
 # BENCH is passed to the bench, for example BENCH="--faults 50".
 BENCH ?=
-# AS is the folder of the replay corpus that `make record` writes, RECORDED the
+# CORPUS is the folder of the replay corpus that `make record` writes, RECORDED the
 # tests whose workflows it records.
-AS ?= unreleased
+CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # RUN narrows tests to those whose names match.
 RUN ?= .
@@ -85,8 +85,8 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 	go -C tests run ./bench $(BENCH)
 
 .PHONY: record
-record: parts ## record histories of device workflows for the replay corpus, as version AS
-	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(AS) \
+record: parts ## record histories of device workflows for the replay corpus, as version CORPUS
+	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(CORPUS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
 
 .PHONY: breaks

@@ -148,11 +148,11 @@ func TestTheShippedRightsAreThoseThatAreUsed(t *testing.T) {
 		}
 		return nil
 	})
-	// A graver reason is written into the same mark.
+	// A graver reason is written into the same mark, and its holder is looked for.
 	c.set(key, corev1.ResourceHealthStatusUnhealthy, fallenOff)
 	c.awaitCase(key, "graver", func(s quarantine.Case) error {
-		if s.Reason.Rule != "nvidia/xid-79" || s.Mark.State != quarantine.MarkInForce || s.Mark.Written != s.Mark.Revision {
-			return fmt.Errorf("%s, mark %+v", s.Reason.Rule, s.Mark)
+		if s.Reason.Rule != "nvidia/xid-79" || s.Mark.State != quarantine.MarkInForce || s.Mark.Written != s.Mark.Revision || len(s.Holders) != 1 {
+			return fmt.Errorf("%s, mark %+v, holders %v", s.Reason.Rule, s.Mark, s.Holders)
 		}
 		return nil
 	})
