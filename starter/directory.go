@@ -152,7 +152,7 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 		for _, said := range r.readings {
 			reports = append(reports, said.now.Report)
 			if key.Path() == device.PathPlugin && said.own && !said.now.Monitor && !said.now.Ended {
-				s.Hold(directory.Holder{Pod: said.now.Pod})
+				s.Hold(directory.Holder{Pod: said.now.Pod, Containers: t.containers(said.now.Pod)})
 			}
 		}
 		s.Observe(reports)
@@ -185,8 +185,32 @@ func (t *tracker) holders(s *directory.Seen) {
 				s.Classes = slices.Insert(s.Classes, at, result.Class)
 			}
 			for _, pod := range claim.ReservedFor {
-				s.Hold(directory.Holder{Pod: pod, Claim: claim.Name})
+				s.Hold(directory.Holder{Pod: pod, Claim: claim.Name, Containers: t.containers(pod)})
 			}
+		}
+	}
+}
+
+// containers says whether a Pod's containers are ready.
+func (t *tracker) containers(pod device.PodRef) directory.Readiness {
+	switch p := t.pods[pod.UID]; {
+	case p == nil:
+		return ""
+	case p.view.ContainersReady:
+		return directory.ContainersReady
+	}
+	return directory.ContainersNotReady
+}
+
+// shiftPod takes in that a Pod came or that its containers' readiness changed: it
+// is shown at what it holds.
+func (t *tracker) shiftPod(p *pod) {
+	for key := range p.devices {
+		t.shift(key)
+	}
+	for _, name := range claimsOf(p.view) {
+		for _, result := range t.claims[name].Results {
+			t.shift(result.Device)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestWhoHoldsADeviceAndWhatIsReportedOfItStayApart(t *testing.T) {
 	told := s.shown()
 	s.hold("train", "gpu.example.com", key, false)
 	s.hold("monitor", "gpu.example.com", key, true)
-	if got := s.seenOf(key); len(got.Holders) != 1 || got.Holders[0].Pod.Name != "train" || got.Health != "" || !slices.Equal(got.Classes, []string{"gpu.example.com"}) {
+	if got := s.seenOf(key); len(got.Holders) != 1 || got.Holders[0].Containers != "" || got.Holders[0].Pod.Name != "train" || got.Health != "" || !slices.Equal(got.Classes, []string{"gpu.example.com"}) {
 		t.Errorf("allocated and not reported on: %+v", got)
 	}
 	if got := told(); !slices.Equal(got, []device.Key{key}) {
@@ -104,6 +104,17 @@ func TestWhoHoldsADeviceAndWhatIsReportedOfItStayApart(t *testing.T) {
 	if len(told()) != 1 {
 		t.Error("the directory wasn't told of the report")
 	}
+	if got.Holders[0].Containers != directory.ContainersNotReady {
+		t.Errorf("holder %+v, want that its containers aren't ready", got.Holders[0])
+	}
+	ready := podOn("anvil-07", "train", entry(key, device.Unhealthy, "XID 79: GPU has fallen off the bus"))
+	ready.ContainersReady = true
+	s.see(ready)
+	if got := s.seenOf(key); got.Holders[0].Containers != directory.ContainersReady || got.Health != device.Unhealthy || len(told()) != 1 {
+		t.Errorf("shown as %+v: containers that are ready make no device healthy, and show", got)
+	}
+	s.see(podOn("anvil-07", "train", entry(key, device.Unhealthy, "XID 79: GPU has fallen off the bus")))
+	told()
 	for range 5 {
 		s.report("train", key, device.Unhealthy, "XID 79: GPU has fallen off the bus")
 	}

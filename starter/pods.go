@@ -59,7 +59,11 @@ func (t *tracker) look(p *pod, view device.Pod) {
 	for _, c := range claimsOf(p.view) {
 		t.podsByClaim.remove(c, view.Ref.UID)
 	}
+	fresh := p.view.Ref.UID == "" || p.view.ContainersReady != view.ContainersReady
 	p.view = view
+	if fresh {
+		t.shiftPod(p)
+	}
 	if view.ResourceVersion.Newer(p.highest) {
 		p.highest = view.ResourceVersion
 	}
@@ -255,6 +259,7 @@ func (t *tracker) endPod(uid string) {
 	for _, c := range claimsOf(p.view) {
 		t.podsByClaim.remove(c, uid)
 	}
+	t.shiftPod(p)
 	delete(t.pods, uid)
 	if t.podNames[p.view.Ref.String()] == uid {
 		delete(t.podNames, p.view.Ref.String())

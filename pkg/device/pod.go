@@ -23,6 +23,9 @@ type Pod struct {
 	// Terminal is set for the phases Succeeded and Failed: entries still there
 	// are frozen and say nothing of now.
 	Terminal bool
+	// ContainersReady is the Pod's condition of that name. It says nothing of any
+	// device, and is only shown.
+	ContainersReady bool
 	// Claims maps the names of spec.resourceClaims to claims, in the order of
 	// the spec. A name whose claim isn't generated yet has an empty Claim.
 	Claims []PodClaim

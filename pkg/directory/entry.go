@@ -27,7 +27,7 @@ type Entry struct {
 
 // Seen is what the starter observes of a device. Its signals are kept apart: who
 // has it allocated (Holders), what is reported of its health (Health), whether
-// its holders' containers run (Holder.Ready), and whether the tenant's service
+// its holders' containers are ready (Holder.Containers), and whether the tenant's service
 // meets its objective (Objective). None is derived from another.
 type Seen struct {
 	Device device.Key `json:"device"`
@@ -68,7 +68,18 @@ type Holder struct {
 	Pod device.PodRef `json:"pod"`
 	// Claim is empty on the device-plugin path.
 	Claim string `json:"claim,omitempty"`
+	// Containers says whether the Pod's containers are ready, empty where its Pod
+	// isn't known. It says nothing of the device's health, nor that of it.
+	Containers Readiness `json:"containers,omitempty"`
 }
+
+// Readiness is what a Pod's condition ContainersReady says.
+type Readiness string
+
+const (
+	ContainersReady    Readiness = "Ready"
+	ContainersNotReady Readiness = "NotReady"
+)
 
 // Case is what the device's workflow says of its open case.
 type Case struct {

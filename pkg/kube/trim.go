@@ -41,6 +41,7 @@ func TrimPod(object any) (any, error) {
 		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, ResourceClaims: pod.Spec.ResourceClaims},
 		Status: corev1.PodStatus{
 			Phase:                      pod.Status.Phase,
+			Conditions:                 trimPodConditions(pod.Status.Conditions),
 			ResourceClaimStatuses:      pod.Status.ResourceClaimStatuses,
 			ContainerStatuses:          trimStatuses(pod.Status.ContainerStatuses),
 			InitContainerStatuses:      trimStatuses(pod.Status.InitContainerStatuses),
@@ -51,6 +52,16 @@ func TrimPod(object any) (any, error) {
 		trimmed.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: extended.ResourceClaimName}
 	}
 	return trimmed, nil
+}
+
+// trimPodConditions keeps whether the containers are ready.
+func trimPodConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	for _, c := range conditions {
+		if c.Type == corev1.ContainersReady {
+			return []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }
 
 // trimStatuses keeps the containers that have health entries: the others say

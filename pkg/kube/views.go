@@ -23,6 +23,11 @@ func PodView(pod *corev1.Pod) device.Pod {
 		ResourceVersion: device.Version(pod.ResourceVersion),
 		Terminal:        pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.ContainersReady {
+			view.ContainersReady = condition.Status == corev1.ConditionTrue
+		}
+	}
 	for _, claim := range pod.Spec.ResourceClaims {
 		view.Claims = append(view.Claims, device.PodClaim{Name: claim.Name, Claim: claimName(pod, claim)})
 	}
