@@ -110,7 +110,7 @@ func scratch(ctx context.Context, root string) (tree string, remove func(), err 
 
 // try applies a patch, wants its tests to fail, and takes it back.
 func try(ctx context.Context, tree string, patch checks.Patch) (err error) {
-	if err := git(ctx, tree, "apply", "--whitespace=nowarn", patch.Path); err != nil {
+	if err := git(ctx, tree, "apply", "--3way", "--whitespace=nowarn", patch.Path); err != nil {
 		return fmt.Errorf("the patch doesn't apply; make it anew: %w", err)
 	}
 	defer func() {
