@@ -12,20 +12,22 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 )
 
-// cluster is how to reach Kubernetes.
+// cluster is the way to Kubernetes.
 type cluster struct {
-	rest *rest.Config
+	typed   kubernetes.Interface
+	untyped dynamic.Interface
 	// namespace is the kubeconfig's, or the Pod's own.
 	namespace string
 }
 
-// connectKubernetes reads the client configuration. It doesn't talk to the
+// connectKubernetes makes the clients of a cluster. It doesn't talk to the
 // cluster: a service has to start while that is away.
 func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -43,7 +45,15 @@ func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
 	}
 	settings.QPS, settings.Burst = float32(set.KubeQPS), set.KubeBurst
 	settings.UserAgent = agent + "/" + buildOf().Version
-	return cluster{rest: settings, namespace: namespace}, nil
+	typed, err := kubernetes.NewForConfig(settings)
+	if err != nil {
+		return cluster{}, &configurationError{fmt.Errorf("set up the client for %s: %w", settings.Host, err)}
+	}
+	untyped, err := dynamic.NewForConfig(settings)
+	if err != nil {
+		return cluster{}, &configurationError{fmt.Errorf("set up the client for %s: %w", settings.Host, err)}
+	}
+	return cluster{typed: typed, untyped: untyped, namespace: namespace}, nil
 }
 
 // configurationError marks an error as one of the configuration.

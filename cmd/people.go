@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/term"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
@@ -100,20 +98,12 @@ func (f *peopleFlags) connect() (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, err := kubernetes.NewForConfig(cluster.rest)
-	if err != nil {
-		return nil, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	untyped, err := dynamic.NewForConfig(cluster.rest)
-	if err != nil {
-		return nil, &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
 	temporal, err := connectTemporal(set.Temporal, "sickbay-devices", silent)
 	if err != nil {
 		return nil, err
 	}
 	return &sources{
-		clients:  listing.Clients{Kubernetes: typed, Dynamic: untyped, Discovery: typed.Discovery()},
+		clients:  listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()},
 		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
 	}, nil
 }

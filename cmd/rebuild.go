@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -76,14 +75,6 @@ func runRebuild(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
-	typed, err := kubernetes.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	untyped, err := dynamic.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
 	temporal, err := connectTemporal(set.Temporal, "sickbay-rebuild", silent)
 	if err != nil {
 		return err
@@ -104,7 +95,7 @@ func runRebuild(ctx context.Context, streams Streams) error {
 			return err
 		}
 	}
-	clients := listing.Clients{Kubernetes: typed, Dynamic: untyped, Discovery: typed.Discovery()}
+	clients := listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()}
 	read, err := listing.Read(ctx, clients)
 	if err != nil {
 		return err
@@ -112,7 +103,7 @@ func runRebuild(ctx context.Context, streams Streams) error {
 	if len(read.Problems) > 0 {
 		return fmt.Errorf("not everything could be read, and what wasn't would look as if it were gone; nothing was changed: %s", strings.Join(read.Problems, "; "))
 	}
-	nodes, err := listNodes(ctx, typed)
+	nodes, err := listNodes(ctx, cluster.typed)
 	if err != nil {
 		return err
 	}

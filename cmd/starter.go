@@ -2,11 +2,8 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/starter"
@@ -49,14 +46,6 @@ func runStarter(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
-	typed, err := kubernetes.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	untyped, err := dynamic.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
 	temporal, err := connectTemporal(set.Temporal, identity("starter"), logger)
 	if err != nil {
 		return err
@@ -73,8 +62,8 @@ func runStarter(ctx context.Context, streams Streams) error {
 	defer closeDirectory()
 	registry := newRegistry()
 	observer, err := starter.New(starter.Options{
-		Kubernetes: typed,
-		Dynamic:    untyped,
+		Kubernetes: cluster.typed,
+		Dynamic:    cluster.untyped,
 		Cases:      workflow.NewClient(temporal, set.Temporal.TaskQueue),
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,
@@ -102,7 +91,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		registry: registry,
 		address:  set.HTTP.Address,
 		ready: readiness{
-			kubernetesReachable(typed.Discovery()),
+			kubernetesReachable(cluster.typed.Discovery()),
 			temporalReachable(temporal, set.Temporal.Namespace),
 			{"watches", func(context.Context) error { return observer.Ready() }},
 		},

@@ -2,12 +2,9 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/workers"
@@ -51,14 +48,6 @@ func runWorker(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
-	typed, err := kubernetes.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
-	untyped, err := dynamic.NewForConfig(cluster.rest)
-	if err != nil {
-		return &configurationError{fmt.Errorf("set up the client for %s: %w", cluster.rest.Host, err)}
-	}
 	temporal, err := connectTemporal(set.Temporal, identity("worker"), logger)
 	if err != nil {
 		return err
@@ -74,9 +63,9 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Temporal:    temporal,
 		Namespace:   set.Temporal.Namespace,
 		TaskQueue:   set.Temporal.TaskQueue,
-		Kubernetes:  typed,
-		Dynamic:     untyped,
-		Discovery:   typed.Discovery(),
+		Kubernetes:  cluster.typed,
+		Dynamic:     cluster.untyped,
+		Discovery:   cluster.typed.Discovery(),
 		Policy:      set.Quarantine(),
 		Catalogue:   catalogue,
 		Logger:      logger,
@@ -92,7 +81,7 @@ func runWorker(ctx context.Context, streams Streams) error {
 		registry: registry,
 		address:  set.HTTP.Address,
 		ready: readiness{
-			kubernetesReachable(typed.Discovery()),
+			kubernetesReachable(cluster.typed.Discovery()),
 			temporalReachable(temporal, set.Temporal.Namespace),
 		},
 		run:       worker.Run,
