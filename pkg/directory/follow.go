@@ -14,7 +14,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 )
 
-// Transition is one write of one field, as the stream keeps it.
+// Transition is one write of one field, or a decision, as the stream keeps it.
 type Transition struct {
 	Shard int
 	// ID is the stream's: Unix milliseconds and a number.
@@ -27,6 +27,8 @@ type Transition struct {
 	Seen *Seen
 	Case *Case
 	Last *Case
+	// Decision is set instead where the field is FieldDecision: nothing was written then.
+	Decision *Decision
 	// value is the field's text.
 	value string
 }
@@ -187,6 +189,12 @@ func readTransition(shard int, message redis.XMessage) (Transition, error) {
 	if t.Device, err = device.ParseKey(text("device")); err != nil {
 		return t, fmt.Errorf("transition %s of shard %d: %w: %w", message.ID, shard, ErrFormat, err)
 	}
+	if t.Field == FieldDecision {
+		if t.Decision, err = readDecision(t.value, text("node")); err != nil {
+			return t, fmt.Errorf("transition %s of shard %d: %w: %w", message.ID, shard, ErrFormat, err)
+		}
+		return t, nil
+	}
 	for _, part := range []struct {
 		text string
 		into any
@@ -289,6 +297,9 @@ func (r replayed) apply(shard int, message any) error {
 	t, err := readTransition(shard, redis.XMessage{ID: fmt.Sprint(parts[0]), Values: values})
 	if err != nil {
 		return err
+	}
+	if t.Field == FieldDecision {
+		return nil
 	}
 	entry := r[t.Device]
 	if t.Field == FieldSeen {

@@ -58,6 +58,11 @@ const casesName = "cases"
 
 func (n names) device(key device.Key) string { return n.tag(ShardOf(key)) + "device:" + key.String() }
 
+// latest holds the IDs of a device's latest decisions, for a while.
+func (n names) latest(key device.Key) string {
+	return n.tag(ShardOf(key)) + "decided:" + key.String()
+}
+
 // index is the key of an index set in one shard.
 func (n names) index(shard int, index, value string) string {
 	return n.tag(shard) + indexName(index, value)

@@ -22,6 +22,8 @@ var (
 	beatLua string
 	//go:embed lua/snapshot.lua
 	snapshotLua string
+	//go:embed lua/decide.lua
+	decideLua string
 	//go:embed lua/replay.lua
 	replayLua string
 )
@@ -87,7 +89,7 @@ type Directory struct {
 	client redis.UniversalClient
 	names  names
 	// The scripts know their hash, so they are shared by all calls.
-	write, claim, beat, snapshot, replay *redis.Script
+	write, claim, beat, snapshot, replay, decide *redis.Script
 }
 
 // New returns a directory on a client, whose keys begin with {prefix-.
@@ -96,6 +98,7 @@ func New(client redis.UniversalClient, prefix string) *Directory {
 		client: client, names: names{prefix},
 		write: redis.NewScript(writeLua), claim: redis.NewScript(claimLua), beat: redis.NewScript(beatLua),
 		snapshot: redis.NewScript(snapshotLua), replay: redis.NewScript(replayLua),
+		decide: redis.NewScript(decideLua),
 	}
 }
 
