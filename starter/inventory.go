@@ -313,6 +313,9 @@ func (t *tracker) endNode(name string) {
 		}
 	}
 	for _, r := range t.sortedRecords(t.devicesByNode[name]) {
+		if p := t.poolOf(r.key); p != nil && len(p.slices) > 0 && p.node != name {
+			continue // it is in a pool that isn't on the node, and was only seen from there
+		}
 		t.missing(r, device.NodeDeleted, "", false)
 	}
 	maps.DeleteFunc(t.known, func(p pair, _ struct{}) bool { return p.node == name })

@@ -282,3 +282,25 @@ func TestAllocatableThatDropsToZero(t *testing.T) {
 		t.Errorf("told as %+v", e)
 	}
 }
+
+// Q10: a device in a pool that isn't on a node was only seen from one; that this node
+// is deleted says nothing of it.
+func TestADeviceOnNoNodeOutlivesTheNodeItWasSeenFrom(t *testing.T) {
+	key := gpu("fabric", "nic-0")
+	s := newScene(t)
+	s.tracker.nodeSeen("anvil-07", "node-uid", nil)
+	s.tracker.sliceSeen("fabric-1", device.Slice{
+		Driver: key.Driver, Pool: key.Pool, Generation: 1, SliceCount: 1,
+		Devices: []device.Listed{listed("nic-0", "NIC-0")},
+	})
+	s.report("train-0", key, device.Unhealthy, xid79)
+	observed(t, s.send(), key, true)
+	s.clock.Step(s.sender.timing.InventoryQuiet)
+	s.send()
+	s.tracker.nodeGone("anvil-07")
+	for _, sent := range s.send() {
+		if e, ok := sent.event.(quarantine.Inventory); ok && e.Missing != "" {
+			t.Errorf("told as %+v: the device is still listed", e)
+		}
+	}
+}

@@ -32,7 +32,7 @@ type queue struct {
 }
 
 func newQueue(t Timing, c clock.WithTicker) *queue {
-	l := &lanes{level: map[device.Key]urgency{}}
+	l := &lanes{level: map[device.Key]urgency{}, waiting: map[device.Key]urgency{}}
 	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[device.Key]{Clock: c, Queue: l})
 	return &queue{
 		lanes: l,
@@ -56,10 +56,12 @@ func (q *queue) add(key device.Key, u urgency) {
 // lanes is the queue's storage: first in, first out within an urgency. The
 // workqueue calls it under its own lock; the lanes' lock is always taken last.
 type lanes struct {
-	mu     sync.Mutex
-	level  map[device.Key]urgency
-	queued [urgencies][]device.Key
-	length int
+	mu    sync.Mutex
+	level map[device.Key]urgency
+	// waiting is the lane in which a device waits. What stands in another lane is
+	// what is left of it there after it moved forward.
+	waiting map[device.Key]urgency
+	queued  [urgencies][]device.Key
 }
 
 func (l *lanes) set(key device.Key, u urgency) {
@@ -81,14 +83,9 @@ func (l *lanes) Touch(key device.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.urgency(key)
-	for lane := u + 1; lane < urgencies; lane++ {
-		for i, waiting := range l.queued[lane] {
-			if waiting == key {
-				l.queued[lane] = append(l.queued[lane][:i:i], l.queued[lane][i+1:]...)
-				l.queued[u] = append(l.queued[u], key)
-				return
-			}
-		}
+	if lane, ok := l.waiting[key]; ok && u < lane {
+		l.waiting[key] = u
+		l.queued[u] = append(l.queued[u], key)
 	}
 }
 
@@ -97,15 +94,15 @@ func (l *lanes) Push(key device.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.urgency(key)
+	l.waiting[key] = u
 	l.queued[u] = append(l.queued[u], key)
-	l.length++
 }
 
 // Len is the number of waiting devices.
 func (l *lanes) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.length
+	return len(l.waiting)
 }
 
 // Pop takes the most urgent device, the one that waited longest first.
@@ -113,12 +110,14 @@ func (l *lanes) Pop() device.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for lane := range l.queued {
-		if len(l.queued[lane]) > 0 {
+		for len(l.queued[lane]) > 0 {
 			key := l.queued[lane][0]
 			l.queued[lane] = l.queued[lane][1:]
-			l.length--
-			delete(l.level, key)
-			return key
+			if in, ok := l.waiting[key]; ok && in == urgency(lane) {
+				delete(l.waiting, key)
+				delete(l.level, key)
+				return key
+			}
 		}
 	}
 	return device.Key{}

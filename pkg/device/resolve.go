@@ -24,6 +24,9 @@ const (
 	// they don't share one health. Only the kubelet's own podresources API
 	// could tell them apart.
 	SeveralDevices UnmappedReason = "SeveralDevices"
+	// NotInClaim: the ID names a device that the claim doesn't have. Nobody's
+	// status speaks of devices that its Pod wasn't given.
+	NotInClaim UnmappedReason = "NotInClaim"
 )
 
 // Unmapped is an entry that doesn't lead to one device. It is shown and counted,
@@ -175,6 +178,10 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 		}
 		// The kubelet named the device itself; the claim only tells whether the
 		// Pod holds it, and may be gone by now.
+		if len(claim.Results) > 0 && !slices.ContainsFunc(claim.Results, func(a Allocated) bool { return a.Device == key }) {
+			r.refuse(entry, NotInClaim, devicesOf(claim.Results))
+			continue
+		}
 		admin := slices.ContainsFunc(results, func(a Allocated) bool { return a.Device == key && a.AdminAccess })
 		unnamed = slices.DeleteFunc(unnamed, func(a Allocated) bool { return a.Device == key })
 		r.accept(entry, key, claim.Name, admin, false)
@@ -196,9 +203,13 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 
 // readOpaque settles entries whose IDs name no device (CDI IDs). One result for
 // one entry is certain. As many entries as results with one common health are
-// certain too: it doesn't matter which is which. Everything else would be a guess.
+// certain too: it doesn't matter which is which. So are faults only if their
+// messages are alike, for one may be an application's error and the other the
+// device's. Everything else would be a guess.
 func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []Allocated) {
-	alike := !slices.ContainsFunc(entries, func(e Entry) bool { return e.Health != entries[0].Health })
+	alike := !slices.ContainsFunc(entries, func(e Entry) bool {
+		return e.Health != entries[0].Health || e.Health == Unhealthy && e.Message != entries[0].Message
+	})
 	if len(entries) == len(results) && alike {
 		messages := make([]string, len(entries))
 		for i, e := range entries {
@@ -210,14 +221,19 @@ func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []All
 		}
 		return
 	}
-	candidates := make([]Key, len(results))
-	for i, result := range results {
-		candidates[i] = result.Device
-	}
-	slices.SortFunc(candidates, Key.Compare)
 	for _, entry := range entries {
-		r.refuse(entry, SeveralDevices, candidates)
+		r.refuse(entry, SeveralDevices, devicesOf(results))
 	}
+}
+
+// devicesOf lists the devices of an allocation, sorted.
+func devicesOf(results []Allocated) []Key {
+	keys := make([]Key, len(results))
+	for i, result := range results {
+		keys[i] = result.Device
+	}
+	slices.SortFunc(keys, Key.Compare)
+	return slices.Compact(keys)
 }
 
 // joinMessages gives all messages that go with one health as one text, the same

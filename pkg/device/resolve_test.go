@@ -150,9 +150,20 @@ func TestEveryShapeOfAnEntryIsResolvedOrShownAsUnmapped(t *testing.T) {
 			nil, []string{"main claim:gpus/prim v.example.com/claim=x Unhealthy: RequestUnknown"}},
 		"several devices with one common health are all meant": {
 			claim(gpu("all", "gpu-4"), gpu("all", "gpu-3")), []device.Entry{
-				{Name: "claim:gpus", ResourceID: "v.example.com/claim=b", Health: unhealthy, Message: "xid 63"},
+				{Name: "claim:gpus", ResourceID: "v.example.com/claim=b", Health: unhealthy, Message: "xid 48"},
 				{Name: "claim:gpus", ResourceID: "v.example.com/claim=a", Health: unhealthy, Message: "xid 48"}},
-			[]string{"main gpu.example.com/rack4/anvil-07/gpu-3 Unhealthy (xid 48; xid 63)", "main gpu.example.com/rack4/anvil-07/gpu-4 Unhealthy (xid 48; xid 63)"}, nil},
+			[]string{"main gpu.example.com/rack4/anvil-07/gpu-3 Unhealthy (xid 48)", "main gpu.example.com/rack4/anvil-07/gpu-4 Unhealthy (xid 48)"}, nil},
+		"several faults with different messages are no guess: one may be the application's": {
+			claim(gpu("all", "gpu-4"), gpu("all", "gpu-3")), []device.Entry{
+				{Name: "claim:gpus", ResourceID: "v.example.com/claim=b", Health: unhealthy, Message: "xid 31"},
+				{Name: "claim:gpus", ResourceID: "v.example.com/claim=a", Health: unhealthy, Message: "xid 79"}},
+			nil, []string{
+				"main claim:gpus v.example.com/claim=a Unhealthy: SeveralDevices [gpu.example.com/rack4/anvil-07/gpu-3 gpu.example.com/rack4/anvil-07/gpu-4]",
+				"main claim:gpus v.example.com/claim=b Unhealthy: SeveralDevices [gpu.example.com/rack4/anvil-07/gpu-3 gpu.example.com/rack4/anvil-07/gpu-4]"}},
+		"a device that the claim doesn't have is nobody's to speak of": {
+			claim(gpu("all", "gpu-3")), []device.Entry{
+				{Name: "claim:gpus", ResourceID: "gpu.example.com/anvil-08/gpu-0", Health: unhealthy, Message: "xid 79"}},
+			nil, []string{"main claim:gpus gpu.example.com/anvil-08/gpu-0 Unhealthy: NotInClaim [gpu.example.com/rack4/anvil-07/gpu-3]"}},
 		"several devices that disagree are no guess": {
 			claim(gpu("all", "gpu-4"), gpu("all", "gpu-3")), []device.Entry{
 				{Name: "claim:gpus", ResourceID: "v.example.com/claim=b", Health: unhealthy},

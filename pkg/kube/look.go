@@ -64,7 +64,7 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 	if err != nil {
 		return looked, err
 	}
-	looked.Presence = presence(look, pool, nodeGone)
+	looked.Presence = presence(look, pool, looked.Node, nodeGone)
 	mark, err := l.marks.Read(ctx, look.Device)
 	if err != nil {
 		return looked, err
@@ -274,9 +274,10 @@ func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (gone 
 }
 
 // presence answers whether the device is listed; nil where nothing can be said.
-func presence(look quarantine.Look, pool *device.Pool, nodeGone bool) *quarantine.Inventory {
+func presence(look quarantine.Look, pool *device.Pool, node string, nodeGone bool) *quarantine.Inventory {
 	key := look.Device
-	if nodeGone {
+	// A device in a pool that isn't on the node was only seen from there.
+	if nodeGone && (pool == nil || pool.Node == node || pool.Generation == 0 && len(pool.Devices) == 0) {
 		return &quarantine.Inventory{Missing: device.NodeDeleted}
 	}
 	if pool == nil {

@@ -40,7 +40,7 @@ func (l looking) answer() quarantine.Looked {
 	}
 	var looked quarantine.Looked
 	reader.read(&looked, look, pool, claims, l.pods)
-	looked.Presence = presence(look, pool, false)
+	looked.Presence = presence(look, pool, "", false)
 	return looked
 }
 

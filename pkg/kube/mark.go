@@ -45,7 +45,14 @@ const (
 	AnnotationSince    = "sickbay.dev/since"
 	AnnotationUntil    = "sickbay.dev/until"
 	AnnotationHardware = "sickbay.dev/hardware"
+	// AnnotationSeal is a checksum of all that the mark says. It shows an edit by
+	// hand; it is no protection against somebody who computes it anew.
+	AnnotationSeal = "sickbay.dev/seal"
 )
+
+// maxEpoch is the last millisecond of the year 9999. What is later was no case's
+// start.
+const maxEpoch = 253402300799999
 
 // MarkName is the name of a device's mark: readable, and unique by a hash of the
 // whole key.
@@ -87,7 +94,7 @@ func NewMark(c quarantine.PutMark) (*resourcev1.DeviceTaintRule, error) {
 		AnnotationUntil:    c.Until.UTC().Format(time.RFC3339),
 		AnnotationHardware: string(hardware),
 	}
-	return &resourcev1.DeviceTaintRule{
+	mark := &resourcev1.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: MarkName(key),
 			Labels: map[string]string{
@@ -106,7 +113,26 @@ func NewMark(c quarantine.PutMark) (*resourcev1.DeviceTaintRule, error) {
 				Key: TaintKey, Value: strconv.FormatInt(c.Epoch, 10), Effect: resourcev1.DeviceTaintEffectNoSchedule,
 			},
 		},
-	}, nil
+	}
+	annotations[AnnotationSeal] = sealOf(mark)
+	return mark, nil
+}
+
+// sealOf is the checksum of what a mark says in its own words: other people's
+// labels and annotations don't count.
+func sealOf(rule *resourcev1.DeviceTaintRule) string {
+	sum := sha256.New()
+	for _, label := range []string{ManagedByLabel, LabelDriver, LabelReason, LabelSeverity} {
+		fmt.Fprintf(sum, "%q;", rule.Labels[label])
+	}
+	for _, annotation := range []string{
+		AnnotationDevice, AnnotationNode, AnnotationWhy, AnnotationActor, AnnotationAttempts,
+		AnnotationCloses, AnnotationSince, AnnotationUntil, AnnotationHardware,
+	} {
+		fmt.Fprintf(sum, "%q;", rule.Annotations[annotation])
+	}
+	fmt.Fprintf(sum, "%q;%q;%q", rule.Spec.Taint.Key, rule.Spec.Taint.Value, rule.Spec.Taint.Effect)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // Mark is a DeviceTaintRule read as a mark.
@@ -114,8 +140,7 @@ type Mark struct {
 	Device device.Key
 	Node   string
 	Found  quarantine.MarkFound
-	// Intact tells that its selector and taint still keep the device out as
-	// Sickbay wrote them.
+	// Intact tells that it still keeps the device out and says what Sickbay wrote.
 	Intact bool
 }
 
@@ -144,6 +169,9 @@ func readMark(object *unstructured.Unstructured) (Mark, bool) {
 		return Mark{Device: key}, true
 	}
 	epoch, epochErr := strconv.ParseInt(rule.Spec.Taint.Value, 10, 64)
+	if epochErr != nil || epoch < 0 || epoch > maxEpoch {
+		epoch = 0
+	}
 	found := quarantine.MarkFound{
 		Name:    object.GetName(),
 		Epoch:   epoch,
@@ -164,7 +192,7 @@ func readMark(object *unstructured.Unstructured) (Mark, bool) {
 		Device: key,
 		Node:   annotations[AnnotationNode],
 		Found:  found,
-		Intact: epochErr == nil && epoch > 0 && keepsOut(rule, key),
+		Intact: epoch > 0 && keepsOut(rule, key) && annotations[AnnotationSeal] == sealOf(rule),
 	}, true
 }
 

@@ -158,8 +158,9 @@ func (d *decision) expire() {
 	d.notify(NoticeExtended, false, fmt.Sprintf("lease ran out; last live look says %s; extended until %s", orNone(d.value()), stamp(c.LeaseUntil)))
 }
 
+// extend moves the end of the record's lease away, and never nearer.
 func (d *decision) extend(by time.Duration) {
-	d.c.LeaseUntil = d.now.Add(by)
+	d.c.LeaseUntil = later(d.c.LeaseUntil, d.now.Add(by))
 	d.c.Mark.Revision++
 }
 

@@ -59,17 +59,23 @@ func (d *decision) markSeen(e MarkSeen) {
 	}
 	if !e.Present {
 		// While it is being lifted or made, its absence is no news.
-		if c.Open() && c.Mark.State == MarkInForce && (e.Mark.Epoch == 0 || e.Mark.Epoch == c.Epoch) {
-			d.seen = fmt.Sprintf("mark %s deleted", e.Mark.Name)
-			d.tampered(e, d.restoreDeleted, "the mark was deleted by somebody else")
+		if !c.Open() || c.Mark.State != MarkInForce {
+			return
 		}
+		d.seen = fmt.Sprintf("mark %s deleted", e.Mark.Name)
+		if e.Mark.Epoch != 0 && e.Mark.Epoch != c.Epoch {
+			// That of an earlier case, or this one's after somebody edited it.
+			d.lookAnew()
+			return
+		}
+		d.tampered(e, d.restoreDeleted, "the mark was deleted by somebody else")
 		return
 	}
 	d.seen = fmt.Sprintf("mark %s with epoch %d", e.Mark.Name, e.Mark.Epoch)
 	switch {
 	case !c.Open():
 		d.adopt(e.Mark)
-	case c.Mark.State == MarkInForce && e.Mark.Epoch == c.Epoch && !e.Intact:
+	case c.Mark.State == MarkInForce && e.Mark.Epoch <= c.Epoch && !e.Intact:
 		d.tampered(e, d.restoreChanged, "the mark was changed by somebody else")
 	case c.Phase == PhaseSuspect:
 		// The mark of an earlier case whose workflow is lost. That case had

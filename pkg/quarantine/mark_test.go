@@ -224,13 +224,25 @@ func TestAMarkThatSomebodyTouchedIsPutBack(t *testing.T) {
 			steps: marked(step{minute, markChanged()}, step{minute, markChanged()}),
 			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", ""),
 		},
+		"edited to look like an earlier epoch's, as the watch saw": {
+			steps: marked(step{minute, func(c quarantine.Case, _ time.Time) quarantine.Event {
+				return quarantine.MarkSeen{Present: true, Mark: quarantine.MarkFound{Name: c.Mark.Name, Epoch: 5}}
+			}}),
+			want: standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "PutMark", "MarkRestored"),
+		},
+		"edited first and then deleted is looked at": {
+			steps: unheld(step{minute, func(c quarantine.Case, _ time.Time) quarantine.Event {
+				return quarantine.MarkSeen{Mark: quarantine.MarkFound{Name: c.Mark.Name, Epoch: 5}}
+			}}),
+			want: standing(quarantine.MarkInForce, quarantine.WaitingForCoolDown, "Look", ""),
+		},
 		"deleted and put back": {
 			steps: marked(step{minute, markDeleted()}, step{minute + sec, inForce()}, step{minute + 3*sec, woke()}),
 			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", ""),
 		},
 		"a mark of an earlier epoch that goes is no loss": {
 			steps: marked(step{minute, foreign}),
-			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "", ""),
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "Look", ""),
 		},
 		"in mode observe a mark that goes is reported and not put back": {
 			steps: marked(step{minute, markDeleted()}),

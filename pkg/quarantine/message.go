@@ -2,6 +2,7 @@ package quarantine
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -28,6 +29,10 @@ var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbExtend, VerbEvi
 
 // maxWords bounds the operators' words that a case remembers.
 const maxWords = 8
+
+// maxExtension bounds what one extend may add, so that a record stays one that is
+// looked at again.
+const maxExtension = 30 * 24 * time.Hour
 
 // Message is an operator's word on a case. Actor and reason are what the sender
 // claims; who really called is for the server's authorizer to know.
@@ -62,9 +67,9 @@ func Refuse(c Case, m Message) error {
 	switch {
 	case m.Malformed != "":
 		return refuse("%s; want JSON like {\"actor\":\"you@example.com\",\"reason\":\"why\"}", m.Malformed)
-	case m.Actor == "":
+	case strings.TrimSpace(m.Actor) == "":
 		return refuse("actor is empty; say who you are")
-	case m.Reason == "":
+	case strings.TrimSpace(m.Reason) == "":
 		return refuse("reason is empty; say why")
 	case cost(m.Actor) > maxName:
 		return refuse("actor is %d bytes long; want at most %d", cost(m.Actor), maxName)
@@ -99,8 +104,8 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired {
 			return refuse("it is %s and its record has no lease", c.Phase)
 		}
-		if m.For < 0 {
-			return refuse("for is %s; want a positive duration", m.For)
+		if m.For < 0 || m.For > maxExtension {
+			return refuse("for is %s; want a positive duration, at most %s; what lasts longer is extended again, or retired", m.For, maxExtension)
 		}
 	case VerbEvict:
 		return refuse("this version evicts nobody; %s", holdersAdvice(c))

@@ -180,13 +180,18 @@ func TestWhatAnAcceptedWordComesTo(t *testing.T) {
 	})
 }
 
-// Q4: an extension is as long as it says, or a lease.
+// Q4: an extension is as long as it says, or a lease, and never shortens.
 func TestAnExtensionIsAsLongAsItSays(t *testing.T) {
-	for given, want := range map[time.Duration]time.Duration{0: hour, 4 * hour: 4 * hour, minute: minute} {
+	for given, want := range map[time.Duration]time.Duration{0: hour, 4 * hour: 4 * hour, 61 * minute: 61 * minute} {
 		l := live(t, gpu, enforce())
 		l.run(unheld(step{minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada", Reason: "waiting for parts", For: given})}))
+		before := l.c.LeaseUntil
 		if got := l.c.LeaseUntil.Sub(l.now); got != want {
 			t.Errorf("extended for %s by %s, want %s", got, given, want)
+		}
+		l.run([]step{{2 * minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada", Reason: "a moment more", For: time.Second})}})
+		if l.c.LeaseUntil.Before(before) {
+			t.Errorf("extended once more, from %s to %s", before, l.c.LeaseUntil)
 		}
 	}
 }
@@ -218,7 +223,7 @@ func TestMessagesThatCannotBeTakenAreRefusedOnRecord(t *testing.T) {
 		},
 		"an extension into the past": {
 			func(m *quarantine.Message) { m.Verb, m.For = quarantine.VerbExtend, -minute },
-			"extend refused for gpu.example.com/anvil-07/gpu-3: for is -1m0s; want a positive duration", "ada@example.com",
+			"extend refused for gpu.example.com/anvil-07/gpu-3: for is -1m0s; want a positive duration, at most 720h0m0s; what lasts longer is extended again, or retired", "ada@example.com",
 		},
 	}
 	for name, r := range rows {

@@ -47,12 +47,13 @@ func start(ctx context.Context, f flags) (d *demo, err error) {
 		options.Kubernetes = f.kubernetes
 	}
 	d = &demo{story: newStory()}
+	started := d
 	if d.stack, err = stack.Run(ctx, options); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.stop(context.WithoutCancel(ctx)))
+			err = errors.Join(err, started.stop(context.WithoutCancel(ctx)))
 		}
 	}()
 	if watched {

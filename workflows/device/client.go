@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -60,6 +61,10 @@ func NewClient(temporal client.Client, queue string) *Client {
 	return &Client{temporal: temporal, queue: queue}
 }
 
+// taskTimeout is how long a workflow task that was handed out and got lost keeps a
+// fault waiting. A task itself takes milliseconds.
+const taskTimeout = 5 * time.Second
+
 // Open delivers an event to the device's workflow and starts the workflow if
 // there is none. The caller retries what Retryable says.
 func (c *Client) Open(ctx context.Context, key device.Key, event quarantine.Event, traceparent string) error {
@@ -73,6 +78,7 @@ func (c *Client) Open(ctx context.Context, key device.Key, event quarantine.Even
 		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		StaticSummary:            "Health of " + key.String(),
+		WorkflowTaskTimeout:      taskTimeout,
 	}
 	_, err = c.temporal.SignalWithStartWorkflow(ctx, options.ID, name, payload, options, WorkflowType, NewState(key))
 	if err != nil {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -57,9 +58,11 @@ type subscription struct {
 // is refused on record instead of being dropped by the SDK.
 func (r *runner) subscribe() []subscription {
 	subscriptions := []subscription{
-		{name: SignalObserved, decode: decodeSeen[quarantine.Observed]},
-		{name: SignalInventory, decode: decodeSeen[quarantine.Inventory]},
+		// Of what came together the mark is first: a case that it stands for goes on
+		// under its epoch, whatever else is seen.
 		{name: SignalMark, decode: decodeSeen[quarantine.MarkSeen]},
+		{name: SignalInventory, decode: decodeSeen[quarantine.Inventory]},
+		{name: SignalObserved, decode: decodeSeen[quarantine.Observed]},
 	}
 	for _, verb := range quarantine.Verbs {
 		subscriptions = append(subscriptions, subscription{
@@ -141,7 +144,10 @@ func decodeMessage(verb quarantine.Verb, raw converter.RawValue) quarantine.Mess
 	if raw.Payload() == nil {
 		return quarantine.Message{Verb: verb, Malformed: "the payload is missing"}
 	}
-	if err := json.Unmarshal(raw.Payload().GetData(), &payload); err != nil {
+	// A field that is misspelt would be left out of what is asked for.
+	decoder := json.NewDecoder(bytes.NewReader(raw.Payload().GetData()))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&payload); err != nil {
 		return quarantine.Message{Verb: verb, Malformed: fmt.Sprintf("the payload can't be read: %v", err)}
 	}
 	return quarantine.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For)}

@@ -100,7 +100,8 @@ func (r *runner) liftMark(c quarantine.LiftMark) *task {
 // two minutes is reported, and the case tries again at its own pace.
 func (r *runner) markOptions(summary string) workflow.Context {
 	return workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout:    10 * time.Second,
+		// A worker that dies with the write in its hands costs this much.
+		StartToCloseTimeout:    5 * time.Second,
 		ScheduleToCloseTimeout: 2 * time.Minute,
 		Summary:                summary,
 		RetryPolicy: &temporal.RetryPolicy{
