@@ -85,7 +85,7 @@ func TestWithoutAWayToAClusterTheCommandSaysHowToGiveOne(t *testing.T) {
 
 func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
 	for command, spec := range map[string]any{
-		"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}, "device": config.Client{}, "pod": config.Client{},
+		"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}, "device": config.Client{}, "pod": config.Client{}, "audit": config.Audit{},
 	} {
 		t.Run(command, func(t *testing.T) {
 			got := run(t, command, "--help")

@@ -26,6 +26,10 @@ func (w *Worker) setUpDirectory() error {
 	if o.Directory == nil {
 		return nil
 	}
+	var err error
+	if w.trail, err = directory.NewTrail(o.Directory, o.Logger, o.Registerer); err != nil {
+		return fmt.Errorf("register the trail's metrics: %w", err)
+	}
 	metrics, err := directory.NewMetrics(o.Registerer, directory.FieldCase, func() *directory.Writer { return w.shown })
 	if err != nil {
 		return fmt.Errorf("register the directory's metrics: %w", err)
@@ -39,15 +43,17 @@ func (w *Worker) setUpDirectory() error {
 	return nil
 }
 
-// showCases keeps the directory as the cases are, until the returned function is
-// called.
-func (w *Worker) showCases(ctx context.Context) (end func()) {
-	if w.shown == nil {
-		return func() {}
-	}
-	ctx, stop := context.WithCancel(ctx)
+// tell keeps the directory as the cases are, and publishes decisions, until the
+// returned function is called. That is after the last activity: what it decided is
+// told, too.
+func (w *Worker) tell(ctx context.Context) (end func()) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var showing sync.WaitGroup
-	showing.Go(func() { w.shown.Run(ctx) })
+	showing.Go(func() { w.events.Run(ctx) })
+	if w.shown != nil {
+		showing.Go(func() { w.shown.Run(ctx) })
+		showing.Go(func() { w.trail.Run(ctx) })
+	}
 	return func() {
 		stop()
 		showing.Wait()
@@ -79,11 +85,19 @@ func deviceOf(command any) device.Key {
 	return device.Key{}
 }
 
-// announce publishes a case's notices, and has its record in the directory
-// brought up to date. A mark that the case wants was written before.
+// announce publishes a case's notices: into the log at once, into the transitions
+// of the directory and as Events as soon as can be. It has the case's record in
+// the directory brought up to date. A mark that the case wants was written before.
 func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
 	err := w.audit.Announce(ctx, task)
-	w.note(task.Command.Device)
+	key, notices := task.Command.Device, task.Command.Notices
+	w.events.Announce(key, notices)
+	if w.trail != nil {
+		for _, n := range notices {
+			w.trail.Add(directory.Decision{Device: key, Notice: n})
+		}
+	}
+	w.note(key)
 	return err
 }
 

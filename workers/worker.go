@@ -55,8 +55,10 @@ type Worker struct {
 	options Options
 	audit   *activities.Audit
 	marks   *kube.MarkWriter
-	// shown is what writes the directory, or nil.
+	events  *activities.Events
+	// shown and trail are what writes the directory, or nil.
 	shown *directory.Writer
+	trail *directory.Trail
 }
 
 // New checks the options and prepares a worker.
@@ -71,9 +73,14 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	events, err := activities.NewEvents(o.Kubernetes.CoreV1(), devicewf.NewClient(o.Temporal, o.TaskQueue), o.Logger, o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	w := &Worker{
 		options: o,
 		audit:   audit,
+		events:  events,
 		marks:   kube.NewMarkWriter(o.Dynamic, kube.NewDiscovery(o.Discovery, discoveryTTL)),
 	}
 	return w, w.setUpDirectory()
@@ -100,7 +107,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
 	}
 	o.Logger.Info("worker runs", "taskQueue", o.TaskQueue, "mode", string(o.Policy.Mode), "catalogue", o.Catalogue.Version(), "searchAttributes", searchable)
-	defer w.showCases(ctx)()
+	defer w.tell(ctx)()
 	select {
 	case <-ctx.Done():
 		o.Logger.Info("worker stops", "grace", o.StopTimeout.String())

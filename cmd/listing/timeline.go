@@ -39,8 +39,10 @@ func ReadTimeline(ctx context.Context, temporal client.Client, namespace, workfl
 		return nil, fmt.Sprintf("Temporal is away, so the timeline is missing: %v", err)
 	}
 	for _, run := range runs.GetExecutions() {
-		found, err := readRun(ctx, temporal, workflowID, run.GetExecution().GetRunId())
-		notices = append(notices, found...)
+		found, err := readAnnounced(ctx, temporal, workflowID, run.GetExecution().GetRunId())
+		for _, announced := range found {
+			notices = append(notices, announced.Notices...)
+		}
 		if err != nil {
 			return inOrder(notices), fmt.Sprintf("the timeline isn't complete: %v", err)
 		}
@@ -48,13 +50,13 @@ func ReadTimeline(ctx context.Context, temporal client.Client, namespace, workfl
 	return inOrder(notices), ""
 }
 
-func readRun(ctx context.Context, temporal client.Client, workflowID, run string) ([]quarantine.Notice, error) {
-	var notices []quarantine.Notice
+// readAnnounced reads what one run of a workflow handed over to be announced.
+func readAnnounced(ctx context.Context, temporal client.Client, workflowID, run string) (all []quarantine.Announce, err error) {
 	events := temporal.GetWorkflowHistory(ctx, workflowID, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
-			return notices, fmt.Errorf("read the history of workflow %s, run %s: %w", workflowID, run, err)
+			return all, fmt.Errorf("read the history of workflow %s, run %s: %w", workflowID, run, err)
 		}
 		scheduled := event.GetActivityTaskScheduledEventAttributes()
 		if scheduled.GetActivityType().GetName() != device.ActivityAnnounce {
@@ -62,11 +64,11 @@ func readRun(ctx context.Context, temporal client.Client, workflowID, run string
 		}
 		var task device.Task[quarantine.Announce]
 		if err := converter.GetDefaultDataConverter().FromPayloads(scheduled.GetInput(), &task); err != nil {
-			return notices, fmt.Errorf("read event %d of workflow %s, run %s: %w", event.GetEventId(), workflowID, run, err)
+			return all, fmt.Errorf("read event %d of workflow %s, run %s: %w", event.GetEventId(), workflowID, run, err)
 		}
-		notices = append(notices, task.Command.Notices...)
+		all = append(all, task.Command)
 	}
-	return notices, nil
+	return all, nil
 }
 
 // inOrder sorts notices by time and leaves each in once: one that was handed over

@@ -50,6 +50,14 @@ func (r *Rebuild) check() []error {
 	return errs
 }
 
+// Audit is the configuration of `sickbay audit`, which needs no cluster.
+type Audit struct {
+	Temporal Temporal
+	Redis    Redis
+}
+
+func (a *Audit) check() []error { return append(a.Temporal.check(), a.Redis.check()...) }
+
 // Configured tells whether there is a directory.
 func (r Redis) Configured() bool { return len(r.Addresses) > 0 }
 

@@ -1,0 +1,71 @@
+package activities
+
+// This file says what a Kubernetes Event tells of a decision. It is made of
+// Sickbay's own words and codes alone: what drivers, API servers and people wrote
+// can hold anything, and a Pod's Events are read by its tenant.
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// maxEvent bounds an Event's message; the API server takes 1,024 bytes.
+const maxEvent = 1000
+
+// eventWords are what an Event says of each kind of decision.
+var eventWords = map[quarantine.NoticeKind]string{
+	quarantine.NoticeOpened:       "a case was opened",
+	quarantine.NoticePhase:        "its case goes on",
+	quarantine.NoticeSeverity:     "it is worse than was known",
+	quarantine.NoticeMarkInForce:  "a mark keeps it out of new allocations",
+	quarantine.NoticeMarkRestored: "its mark was removed or changed from outside while its case is open",
+	quarantine.NoticeMarkRefused:  "its mark could not be written",
+	quarantine.NoticeMarkLifted:   "its mark was removed",
+	quarantine.NoticeAdvisory:     "it is faulty and can't be kept out",
+	quarantine.NoticeExtended:     "it stays out: the lease of its record was extended",
+	quarantine.NoticeGraceOver:    "it is still not known to be healthy at the end of its grace window",
+	quarantine.NoticeReplaced:     "new hardware is in its place",
+	quarantine.NoticeMoved:        "its hardware is listed under another name",
+	quarantine.NoticeMessage:      "an operator's message was taken",
+	quarantine.NoticeRefused:      "an operator's message was refused",
+	quarantine.NoticeClosed:       "its case is over",
+}
+
+// eventOf is the Event of a decision: its type, its reason and its message.
+func eventOf(key device.Key, n quarantine.Notice) (kind, reason, message string) {
+	kind = corev1.EventTypeNormal
+	if n.Alert {
+		kind = corev1.EventTypeWarning
+	}
+	what := eventWords[n.Kind]
+	if what == "" {
+		what = "something was decided"
+	}
+	state := string(n.Phase)
+	if n.Reason != "" {
+		state += ", " + n.Reason
+	}
+	if n.Severity != "" {
+		state += " (" + n.Severity + ")"
+	}
+	message = fmt.Sprintf("device %s: %s; %s", key, what, state)
+	if len(message) > maxEvent {
+		message = message[:maxEvent]
+	}
+	return kind, string(n.Kind), message
+}
+
+// Kinds are the kinds of decisions, sorted; they are the reasons of Events.
+func Kinds() []string {
+	var all []string
+	for kind := range eventWords {
+		all = append(all, string(kind))
+	}
+	slices.Sort(all)
+	return all
+}
