@@ -73,7 +73,7 @@ kubelet: tools compiler ## run the suite on a real kubelet, 1.36 and 1.37 (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "the kubelet suite needs root: sudo make kubelet"; exit 1; fi
 	@mkdir -p $(OUT)
 	go -C tests run ./stack/cmd/stack --build-only --node
-	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/kubelet.json -- -race -p 1 -timeout 30m -run '$(RUN)' $(KUBELET)
+	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/kubelet.json -- -race -p 1 -parallel 5 -timeout 30m -run '$(RUN)' $(KUBELET)
 
 .PHONY: stack
 stack: ## start the development stack and print its addresses; Ctrl-C ends it

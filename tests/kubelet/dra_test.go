@@ -21,20 +21,20 @@ import (
 
 func draFacts() []test {
 	return []test{
-		{"a fault and its message reach the Pod", faultReachesPod},
-		{"the resourceID takes the shape that the driver's CDI IDs give it", resourceIDShapes},
-		{"several devices of one request are told apart", severalDevices},
-		{"a driver that falls silent ends in Unknown", silentDriver},
-		{"a killed driver ends in Unknown and comes back Healthy, whatever was", killedDriver},
-		{"a driver's health service is found by its version", healthServices},
-		{"the health of a Pod that ended is erased", endedPod},
-		{"a kubelet that restarts tells the same fault again", restartedKubelet},
-		{"a device that vanishes leaves the slice at a new generation", vanishedDevice},
-		{"a swapped board keeps its name and changes its UUID", swappedDevice},
-		{"a driver's own taints keep new Pods off", ownTaints},
-		{"partitions and their card exclude each other", partitions},
-		{"two instances of a driver overwrite each other's health", twoInstances},
-		{"a naive driver blocks an admin claim on a held device", overlap},
+		{name: "a fault and its message reach the Pod", run: faultReachesPod},
+		{name: "the resourceID takes the shape that the driver's CDI IDs give it", run: resourceIDShapes},
+		{name: "several devices of one request are told apart", run: severalDevices},
+		{name: "a driver that falls silent ends in Unknown", run: silentDriver},
+		{name: "a killed driver ends in Unknown and comes back Healthy, whatever was", run: killedDriver},
+		{name: "a driver's health service is found by its version", run: healthServices},
+		{name: "the health of a Pod that ended is erased", run: endedPod},
+		{name: "a kubelet that restarts tells the same fault again", run: restartedKubelet, alone: true},
+		{name: "a device that vanishes leaves the slice at a new generation", run: vanishedDevice},
+		{name: "a swapped board keeps its name and changes its UUID", run: swappedDevice},
+		{name: "a driver's own taints keep new Pods off", run: ownTaints},
+		{name: "partitions and their card exclude each other", run: partitions},
+		{name: "two instances of a driver overwrite each other's health", run: twoInstances},
+		{name: "a naive driver blocks an admin claim on a held device", run: overlap},
 	}
 }
 
@@ -310,16 +310,18 @@ func partitions(t *testing.T, s *suite) {
 
 func twoInstances(t *testing.T, s *suite) {
 	name := s.unique("gpu") + ".example.com"
-	instance := func(id string) *realnode.Driver {
+	// Paces that differ drift against each other, so that each word stands long
+	// enough to be seen, sooner or later.
+	instance := func(id string, resend time.Duration) *realnode.Driver {
 		return s.driver(t, func(c *fakedriver.Config) {
 			c.Name, c.Instance, c.Devices, c.CDI = name, id, 1, fakedriver.CDIOff
-			c.Loss, c.UnknownFirst = 0, 0
+			c.Loss, c.UnknownFirst, c.Resend = 0, 0, resend
 		})
 	}
 	s.class(t, name)
-	old := instance("v1")
+	old := instance("v1", 3*time.Second)
 	s.awaitDevices(t, name, 1)
-	upgraded := instance("v2")
+	upgraded := instance("v2", 4*time.Second)
 	pod := s.awaitRunning(t, s.draPod(t, name, 1, nil).Name)
 	fill := map[string]string{"driver": name, "pool": s.node.Name(), "device": "gpu-0"}
 	s.shows(t, soon, pod.Name, "dra-healthy", fill)

@@ -20,11 +20,11 @@ import (
 
 func mainJob() []test {
 	return []test{
-		{"a fault is marked, and the next Pods get other devices", faultIsMarked},
-		{"a killed driver makes a suspect, and nothing is touched", killedDriverMakesASuspect},
-		{"a fault whose entry names a claim finds the claim's one device", claimNamesOneDevice},
-		{"a fault of one of several devices is listed and not guessed", mixedClaimIsNotGuessed},
-		{"a fault outlives its Pod and a kubelet that restarts", faultOutlivesItsPod},
+		{name: "a fault is marked, and the next Pods get other devices", run: faultIsMarked},
+		{name: "a killed driver makes a suspect, and nothing is touched", run: killedDriverMakesASuspect},
+		{name: "a fault whose entry names a claim finds the claim's one device", run: claimNamesOneDevice},
+		{name: "a fault of one of several devices is listed and not guessed", run: mixedClaimIsNotGuessed},
+		{name: "a fault outlives its Pod and a kubelet that restarts", run: faultOutlivesItsPod, alone: true},
 	}
 }
 
@@ -38,7 +38,6 @@ func (s *suite) key(t *testing.T, driver, name string) device.Key {
 
 // The driver sets no taints of its own here: what keeps Pods off is the mark.
 func faultIsMarked(t *testing.T, s *suite) {
-	s.startSickbay(t)
 	d := s.driver(t, func(c *fakedriver.Config) { c.CDI, c.OwnTaints = fakedriver.CDIOff, false })
 	pod := s.awaitRunning(t, s.draPod(t, d.Config.Name, 1, nil).Name)
 	_, held := s.held(t, pod)
@@ -91,7 +90,6 @@ func faultIsMarked(t *testing.T, s *suite) {
 }
 
 func killedDriverMakesASuspect(t *testing.T, s *suite) {
-	s.startSickbay(t)
 	d, pod, fill := s.healthy(t, nil)
 	key := s.key(t, d.Config.Name, "gpu-0")
 	s.noCase(t, key)
@@ -135,7 +133,6 @@ func killedDriverMakesASuspect(t *testing.T, s *suite) {
 // NVIDIA's driver returns CDI IDs that name the claim. With one device in the
 // claim that is enough.
 func claimNamesOneDevice(t *testing.T, s *suite) {
-	s.startSickbay(t)
 	d := s.driver(t, func(c *fakedriver.Config) { c.OwnTaints = false })
 	pod := s.awaitRunning(t, s.draPod(t, d.Config.Name, 1, nil).Name)
 	_, held := s.held(t, pod)
@@ -145,7 +142,6 @@ func claimNamesOneDevice(t *testing.T, s *suite) {
 
 // With several devices it isn't, unless they are all alike.
 func mixedClaimIsNotGuessed(t *testing.T, s *suite) {
-	s.startSickbay(t)
 	d := s.driver(t, nil)
 	pod := s.awaitRunning(t, s.draPod(t, d.Config.Name, 2, nil).Name)
 	must(t, d.Lost(t.Context(), "gpu-1"))
@@ -175,7 +171,6 @@ func mixedClaimIsNotGuessed(t *testing.T, s *suite) {
 }
 
 func faultOutlivesItsPod(t *testing.T, s *suite) {
-	s.startSickbay(t)
 	d := s.driver(t, func(c *fakedriver.Config) { c.Devices, c.CDI, c.OwnTaints = 1, fakedriver.CDIOff, false })
 	pod := s.awaitRunning(t, s.draPod(t, d.Config.Name, 1, nil).Name)
 	key := s.key(t, d.Config.Name, "gpu-0")

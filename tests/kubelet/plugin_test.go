@@ -17,13 +17,13 @@ import (
 
 func pluginFacts() []test {
 	return []test{
-		{"a fault reaches the Pod without a message, and one device less is offered", pluginFault},
-		{"a device that leaves the list turns Healthy", removedDevice},
-		{"a plugin that falls silent leaves the last word standing", silentPlugin},
-		{"a killed plugin leaves its entry as it was and offers nothing", killedPlugin},
-		{"a kubelet that restarts without its plugin turns a fault Healthy", pluginAwayAtRestart},
-		{"the health of a Pod that ended stays", endedPluginPod},
-		{"one ID in two resources is two devices", sameIDTwice},
+		{name: "a fault reaches the Pod without a message, and one device less is offered", run: pluginFault},
+		{name: "a device that leaves the list turns Healthy", run: removedDevice},
+		{name: "a plugin that falls silent leaves the last word standing", run: silentPlugin},
+		{name: "a killed plugin leaves its entry as it was and offers nothing", run: killedPlugin},
+		{name: "a kubelet that restarts without its plugin turns a fault Healthy", run: pluginAwayAtRestart, alone: true},
+		{name: "the health of a Pod that ended stays", run: endedPluginPod},
+		{name: "one ID in two resources is two devices", run: sameIDTwice},
 	}
 }
 

@@ -43,11 +43,8 @@ type sickbay struct {
 }
 
 // startSickbay runs Sickbay until the version's tests end.
-func (s *suite) startSickbay(t *testing.T) *sickbay {
+func (s *suite) startSickbay(t *testing.T) {
 	t.Helper()
-	if s.sickbay != nil {
-		return s.sickbay
-	}
 	binary, err := product.Shared()
 	must(t, err)
 	for _, service := range []product.Service{
@@ -68,7 +65,6 @@ func (s *suite) startSickbay(t *testing.T) *sickbay {
 	})
 	must(t, err)
 	s.sickbay = &sickbay{binary: binary, env: product.Environment(s.stack), cases: devicewf.NewClient(temporal, "sickbay")}
-	return s.sickbay
 }
 
 // awaitCase waits until a device's case is as check wants it, and returns it.

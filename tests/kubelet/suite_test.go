@@ -39,6 +39,10 @@ const (
 type test struct {
 	name string
 	run  func(*testing.T, *suite)
+	// alone is set for one that restarts what the others stand on. Those run
+	// first, one after the other; the rest wait for kubelets most of the time, and
+	// run side by side.
+	alone bool
 }
 
 // suite is what the tests of one version share.
@@ -59,20 +63,22 @@ func TestOnARealKubelet(t *testing.T) {
 	for _, version := range stack.Versions() {
 		t.Run(version, func(t *testing.T) {
 			s := newSuite(t, version)
-			for _, group := range []struct {
-				name  string
-				tests []test
-			}{
-				{"DRA", draFacts()},
-				{"device plugin", pluginFacts()},
-				{"Sickbay", mainJob()},
-			} {
-				t.Run(group.name, func(t *testing.T) {
-					for _, c := range group.tests {
-						t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-					}
-				})
+			t.Run("DRA", func(t *testing.T) { s.run(t, draFacts()) })
+			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
+			s.startSickbay(t)
+			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
+		})
+	}
+}
+
+// run runs a group, and returns when all of it is done.
+func (s *suite) run(t *testing.T, tests []test) {
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			if !c.alone {
+				t.Parallel()
 			}
+			c.run(t, s)
 		})
 	}
 }
