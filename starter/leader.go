@@ -3,8 +3,10 @@ package starter
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -19,11 +21,11 @@ func (s *Starter) elect(ctx context.Context) error {
 		s.lead(ctx)
 		return nil
 	}
-	lock := &resourcelock.LeaseLock{
+	lock := &watchedLock{election: &s.election, log: s.log, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: s.options.Namespace, Name: s.options.LeaseName},
 		Client:     s.options.Kubernetes.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: s.options.Identity},
-	}
+	}}
 	for ctx.Err() == nil {
 		term := &term{}
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -48,6 +50,71 @@ func (s *Starter) elect(ctx context.Context) error {
 		term.over()
 	}
 	return nil
+}
+
+// election is whether this starter can take part in the election.
+type election struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (e *election) state() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// watchedLock is the election's Lease. A starter that can't read or write it will
+// never lead, and isn't ready.
+type watchedLock struct {
+	resourcelock.Interface
+	election *election
+	log      *slog.Logger
+}
+
+func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if apierrors.IsNotFound(err) {
+		return record, raw, err // it is made next
+	}
+	l.tell(ctx, "get", err)
+	return record, raw, err
+}
+
+func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Create(ctx, record)
+	if apierrors.IsAlreadyExists(err) {
+		return err // another starter was faster
+	}
+	l.tell(ctx, "create", err)
+	return err
+}
+
+func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Update(ctx, record)
+	if apierrors.IsConflict(err) {
+		return err // another starter was faster
+	}
+	l.tell(ctx, "update", err)
+	return err
+}
+
+// tell takes in how a call ended, and says once that calls fail.
+func (l *watchedLock) tell(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		err = fmt.Errorf("can't %s Lease %s, so this starter can't become the active one: %w; name a namespace that exists in SICKBAY_LEADER_ELECTION_NAMESPACE, and grant get, create and update on leases there",
+			verb, l.Describe(), err)
+	}
+	l.election.mu.Lock()
+	before := l.election.err
+	l.election.err = err
+	l.election.mu.Unlock()
+	if err != nil && before == nil {
+		l.log.Error("standing apart from the election", "error", err)
+	}
 }
 
 // term is one stretch of leadership. The election starts it in a goroutine that it

@@ -24,6 +24,7 @@ type Starter struct {
 	eyes     *eyes
 	sources  []*source
 	rules    *ruleWatch
+	election election
 	// shown is what writes the directory, or nil.
 	shown *directory.Writer
 
@@ -238,7 +239,7 @@ func (s *Starter) janitor(ctx context.Context) {
 // starter that stands by is ready too. The error names what is missing and what to
 // do about it.
 func (s *Starter) Ready() error {
-	if err := s.eyes.err(); err != nil {
+	if err := errors.Join(s.eyes.err(), s.election.state()); err != nil {
 		return err
 	}
 	var errs []error

@@ -5,19 +5,26 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
 
-const deviceClasses = "DeviceClasses"
+const (
+	deviceClasses = "DeviceClasses"
+	apiServer     = "the API server"
+	// knockEvery is the pause between two questions whether the API server is there.
+	knockEvery = 5 * time.Second
+)
 
 // Watch follows a cluster. What Read asks for once, it keeps current.
 type Watch struct {
@@ -74,6 +81,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 			synced = append(synced, source.informer.HasSynced)
 		}
 	}
+	w.runs.Go(func() { w.knock(ctx, clients.Discovery.RESTClient()) })
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil, fmt.Errorf("read the cluster: %w", w.missing(ctx))
 	}
@@ -111,6 +119,34 @@ func (w *Watch) follow(ctx context.Context, what string, informer cache.SharedIn
 	return nil
 }
 
+// knock asks the API server from time to time whether it is there: a watch whose
+// connection is refused is tried again without a word.
+func (w *Watch) knock(ctx context.Context, server rest.Interface) {
+	tick := time.NewTicker(knockEvery)
+	defer tick.Stop()
+	for {
+		limited, cancel := context.WithTimeout(ctx, knockEvery)
+		err := server.Get().AbsPath("/version").Do(limited).Error()
+		cancel()
+		w.mu.Lock()
+		before := w.trouble[apiServer]
+		if err == nil {
+			delete(w.trouble, apiServer)
+		} else if ctx.Err() == nil {
+			w.trouble[apiServer] = err
+		}
+		w.mu.Unlock()
+		if (before == nil) != (err == nil) {
+			w.notify()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (w *Watch) notify() {
 	select {
 	case w.changed <- struct{}{}:
@@ -142,9 +178,12 @@ func (w *Watch) Cluster() Cluster {
 	defer w.mu.Unlock()
 	for what, err := range w.trouble {
 		said := fmt.Sprintf("%s can't be watched, so what is shown of them may be old: %v", what, err)
-		if what == deviceClasses {
+		switch what {
+		case deviceClasses:
 			cluster.NoClasses = said
-		} else {
+		case apiServer:
+			cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s doesn't answer, so what is shown may be old: %v", what, err))
+		default:
 			cluster.Problems = append(cluster.Problems, said)
 		}
 	}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sickbay-dev/sickbay/starter"
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
@@ -131,4 +136,51 @@ func TestAStarterThatIsAloneWritesNoLease(t *testing.T) {
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("%d Leases, %v; want none", len(list.Items), err)
 	}
+}
+
+// A starter whose Lease can't be written, because its namespace isn't there, is not
+// ready, and says which variable names it; once it is there the starter leads.
+func TestAStarterThatCanNeverLeadIsNotReady(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
+	binary, err := product.Shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := product.Start(t.Context(), c.stack, product.Service{
+		Binary: binary, Command: "starter", Env: []string{"SICKBAY_LEADER_ELECTION_NAMESPACE=nowhere"}, Ready: "/healthz",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := func(ctx context.Context) (int, string, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+		if err != nil {
+			return 0, "", err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return 0, "", err
+		}
+		defer response.Body.Close()
+		said, err := io.ReadAll(response.Body)
+		return response.StatusCode, string(said), err
+	}
+	c.eventually("it says that it can't lead, and what to do", 20*time.Second, func(ctx context.Context) error {
+		code, said, err := ready(ctx)
+		if err == nil && (code == http.StatusOK || !strings.Contains(said, "nowhere/sickbay-starter") || !strings.Contains(said, "SICKBAY_LEADER_ELECTION_NAMESPACE")) {
+			err = fmt.Errorf("%d: %s", code, said)
+		}
+		return err
+	})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}}
+	if _, err := c.kube.CoreV1().Namespaces().Create(t.Context(), namespace, createOptions); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("it is ready", 20*time.Second, func(ctx context.Context) error {
+		code, said, err := ready(ctx)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d: %s", code, said)
+		}
+		return err
+	})
 }
