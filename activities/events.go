@@ -34,6 +34,10 @@ const (
 	eventsPerSecond, eventsAtOnce = 5, 100
 	// eventsWaiting bounds the decisions that wait to be published.
 	eventsWaiting = 2_000
+	// eventBatch bounds those of one device that are handed over at once, the
+	// latest: the recorder drops what comes faster than it writes, and one device's
+	// flood must not take another's Events away.
+	eventBatch = 50
 	// eventTries is how often a case is asked where its device is.
 	eventTries = 3
 	// refusedFor is the default of Events.RefusedFor.
@@ -110,7 +114,7 @@ func (e *Events) Run(ctx context.Context) {
 	broadcaster := record.NewBroadcaster(record.WithContext(klog.NewContext(ctx, klog.Logger{})))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&eventSink{ctx: ctx, Events: e})
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "sickbay"})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "sickbay"}).WithLogger(klog.Logger{})
 	for ctx.Err() == nil {
 		batch := e.take()
 		if len(batch) == 0 {
@@ -145,7 +149,9 @@ func (e *Events) take() []announced {
 		}
 	}
 	e.waiting = rest
-	return batch
+	extra := max(len(batch)-eventBatch, 0)
+	e.made.WithLabelValues("dropped").Add(float64(extra))
+	return batch[extra:]
 }
 
 // again lets decisions wait for another try, unless they had enough.
@@ -171,9 +177,10 @@ func (e *Events) publish(ctx context.Context, recorder record.EventRecorder, bat
 	if err != nil && !errors.Is(err, devicewf.ErrNoCase) {
 		return err
 	}
-	for _, object := range concerned(batch[0].device, state.Case) {
-		for _, a := range batch {
-			kind, reason, message := eventOf(a.device, a.notice)
+	objects := concerned(batch[0].device, state.Case)
+	for _, a := range batch {
+		kind, reason, message := eventOf(a.device, a.notice)
+		for _, object := range objects {
 			recorder.Event(object, kind, reason, message)
 		}
 	}
