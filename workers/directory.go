@@ -91,7 +91,10 @@ func deviceOf(command any) device.Key {
 func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
 	err := w.audit.Announce(ctx, task)
 	key, notices := task.Command.Device, task.Command.Notices
-	w.events.Announce(key, notices)
+	if w.options.Policy.Mode == quarantine.ModeEnforce {
+		// Observing changes nothing in the cluster, and an Event is something in it.
+		w.events.Announce(key, notices)
+	}
 	if w.trail != nil {
 		for _, n := range notices {
 			w.trail.Add(directory.Decision{Device: key, Notice: n})
