@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -133,5 +134,18 @@ func writeKubeconfig(path string, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
 	}
-	return os.WriteFile(path, content, 0o600)
+	// Several may write the same one at once, and others read it meanwhile: each
+	// finds it whole.
+	whole, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
+	}
+	_, err = whole.Write(content)
+	if err = errors.Join(err, whole.Close()); err == nil {
+		err = os.Rename(whole.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write the kubeconfig %s: %w", path, err), os.Remove(whole.Name()))
+	}
+	return nil
 }

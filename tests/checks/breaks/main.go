@@ -110,13 +110,13 @@ func scratch(ctx context.Context, root string) (tree string, remove func(), err 
 
 // try applies a patch, wants its tests to fail, and takes it back.
 func try(ctx context.Context, tree string, patch checks.Patch) (err error) {
-	if err := git(ctx, tree, "apply", "--3way", "--whitespace=nowarn", patch.Path); err != nil {
-		return fmt.Errorf("the patch doesn't apply; make it anew: %w", err)
-	}
 	defer func() {
 		err = errors.Join(err, git(context.WithoutCancel(ctx), tree, "reset", "--quiet", "--hard"),
 			git(context.WithoutCancel(ctx), tree, "clean", "--quiet", "-fd"))
 	}()
+	if err := git(ctx, tree, "apply", "--3way", "--whitespace=nowarn", patch.Path); err != nil {
+		return fmt.Errorf("the patch doesn't apply; make it anew: %w", err)
+	}
 	for _, test := range patch.Tests {
 		if err := wantFailure(ctx, tree, test); err != nil {
 			return err
