@@ -8,12 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
 )
 
@@ -79,45 +79,9 @@ func TestTheCommandsOfThePageSayWhatItShows(t *testing.T) {
 	if err := os.Symlink(s.binary, filepath.Join(folder, "sickbay")); err != nil {
 		t.Fatal(err)
 	}
-	env := slices.Concat(os.Environ(), product.Environment(s.stack),
-		[]string{"SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(), "PATH=" + folder + ":" + os.Getenv("PATH")})
-
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var written []string
-	lines := strings.Split(string(text), "\n")
-	commands := 0
-	for i := 0; i < len(lines); i++ {
-		written = append(written, lines[i])
-		command, isCommand := strings.CutPrefix(lines[i], "$ ")
-		if !isCommand {
-			continue
-		}
-		commands++
-		var shown []string
-		for i+1 < len(lines) && !strings.HasPrefix(lines[i+1], "$ ") && !strings.HasPrefix(lines[i+1], "```") {
-			i++
-			shown = append(shown, lines[i])
-		}
-		run := exec.CommandContext(t.Context(), "bash", "-c", command)
-		run.Env = env
-		said, err := run.CombinedOutput()
-		if err != nil {
-			t.Fatalf("$ %s: %v\n%s", command, err, said)
-		}
-		if got, want := masked(string(said)), masked(strings.Join(shown, "\n")); got != want && !*update {
-			t.Errorf("$ %s says\n%s\nthe page shows\n%s\nwrite it anew with: go -C tests test ./directory -run Page -update", command, said, strings.Join(shown, "\n"))
-		}
-		written = append(written, strings.TrimSpace(string(said)))
-	}
-	if commands == 0 {
-		t.Error("the page has no commands")
-	}
-	if *update {
-		if err := os.WriteFile(page, []byte(strings.Join(written, "\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pages.Run(t, pages.Page{
+		Path: page, Mask: masked, Update: *update,
+		Env: append(product.Environment(s.stack),
+			"SICKBAY_REDIS_ADDRESSES="+s.stack.RedisAddress(), "PATH="+folder+":"+os.Getenv("PATH")),
+	})
 }

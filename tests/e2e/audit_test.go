@@ -31,6 +31,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -232,52 +233,17 @@ var pageNumbers = regexp.MustCompile(`[0-9][0-9a-f]*`)
 
 // page runs the commands of docs/audit.md as they stand there.
 func (o *operator) page(t *testing.T, env []string) {
-	const path = "../../docs/audit.md"
 	folder := t.TempDir()
 	if err := os.Symlink(o.binary, filepath.Join(folder, "sickbay")); err != nil {
 		t.Fatal(err)
 	}
-	env = slices.Concat(os.Environ(), product.Environment(o.stack), env, []string{"PATH=" + folder + ":" + os.Getenv("PATH")})
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	masked := func(text string) string {
-		return strings.Join(strings.Fields(pageNumbers.ReplaceAllString(text, "N")), " ")
-	}
-	var written []string
-	lines, commands := strings.Split(string(text), "\n"), 0
-	for i := 0; i < len(lines); i++ {
-		written = append(written, lines[i])
-		typed, isCommand := strings.CutPrefix(lines[i], "$ ")
-		if !isCommand {
-			continue
-		}
-		commands++
-		var shown []string
-		for i+1 < len(lines) && !strings.HasPrefix(lines[i+1], "$ ") && !strings.HasPrefix(lines[i+1], "```") {
-			i++
-			shown = append(shown, lines[i])
-		}
-		run := exec.CommandContext(t.Context(), "bash", "-c", typed)
-		run.Env = env
-		said, err := run.CombinedOutput()
-		if err != nil {
-			t.Fatalf("$ %s: %v\n%s", typed, err, said)
-		}
-		if got, want := masked(string(said)), masked(strings.Join(shown, "\n")); got != want && !*updatePage {
-			t.Errorf("$ %s says\n%s\nthe page shows\n%s\nwrite it anew with: go -C tests test ./e2e -run TheTrailTells -update", typed, said, strings.Join(shown, "\n"))
-		}
-		written = append(written, strings.TrimSpace(string(said)))
-	}
-	if commands == 0 {
-		t.Error("the page has no commands")
-	}
-	if *updatePage {
-		if err := os.WriteFile(path, []byte(strings.Join(written, "\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pages.Run(t, pages.Page{
+		Path: "../../docs/audit.md", Update: *updatePage,
+		Mask: func(text string) string {
+			return strings.Join(strings.Fields(pageNumbers.ReplaceAllString(text, "N")), " ")
+		},
+		Env: slices.Concat(product.Environment(o.stack), env, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}),
+	})
 }
 
 // publish runs what publishes Events with a user's rights, and no others.

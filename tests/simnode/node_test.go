@@ -88,9 +88,6 @@ func TestAPodRunsUntilItsContainersHaveStoppedAndIsThenGone(t *testing.T) {
 }
 
 func TestAThousandNodesKeepTheirLeasesFresh(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a thousand nodes take a quarter of a minute")
-	}
 	const nodes = 1000
 	f := newFixture(t, simnode.Options{})
 	specs := simnode.MakeNodes(f.namespace, nodes, 8)
