@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"go.temporal.io/sdk/client"
@@ -34,6 +35,9 @@ func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
 	if set.Kubeconfig != "" {
 		rules.ExplicitPath = set.Kubeconfig
 	}
+	if err := kubeconfigsThere(rules, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
+		return cluster{}, &configurationError{err}
+	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: set.KubeContext})
 	settings, err := loader.ClientConfig()
 	if err != nil {
@@ -54,6 +58,20 @@ func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
 		return cluster{}, &configurationError{fmt.Errorf("set up the client for %s: %w", settings.Host, err)}
 	}
 	return cluster{typed: typed, untyped: untyped, namespace: namespace}, nil
+}
+
+// kubeconfigsThere refuses a KUBECONFIG of which no file exists. client-go passes
+// over missing files, and would go on to another cluster than was named.
+func kubeconfigsThere(rules *clientcmd.ClientConfigLoadingRules, named string) error {
+	if rules.ExplicitPath != "" || named == "" {
+		return nil
+	}
+	for _, path := range filepath.SplitList(named) {
+		if _, err := os.Stat(path); err == nil || !errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	return fmt.Errorf("KUBECONFIG=%q: no such file; name one that exists, or unset it", named)
 }
 
 // configurationError marks an error as one of the configuration.

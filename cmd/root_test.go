@@ -83,6 +83,17 @@ func TestWithoutAWayToAClusterTheCommandSaysHowToGiveOne(t *testing.T) {
 	}
 }
 
+// A KUBECONFIG that names nothing is refused, and not passed over: the next place to
+// look may be another cluster.
+func TestAKubeconfigThatIsNotThereIsNamed(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "nowhere")
+	t.Setenv("KUBECONFIG", missing)
+	got := run(t, "devices")
+	if got.code != ExitUsage || !strings.Contains(got.err, missing) || !strings.Contains(got.err, "no such file") {
+		t.Errorf("exit code %d and %q, want %d and the file that isn't there", got.code, got.err, ExitUsage)
+	}
+}
+
 func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
 	for command, spec := range map[string]any{
 		"worker": config.Worker{}, "starter": config.Starter{}, "devices": config.Client{}, "device": config.Client{}, "pod": config.Client{}, "audit": config.Audit{},

@@ -293,7 +293,7 @@ func TestADeviceOnNoNodeOutlivesTheNodeItWasSeenFrom(t *testing.T) {
 		Driver: key.Driver, Pool: key.Pool, Generation: 1, SliceCount: 1,
 		Devices: []device.Listed{listed("nic-0", "NIC-0")},
 	})
-	s.report("train-0", key, device.Unhealthy, xid79)
+	s.see(podOn("anvil-07", "train-0", entry(key, device.Unhealthy, xid79)))
 	observed(t, s.send(), key, true)
 	s.clock.Step(s.sender.timing.InventoryQuiet)
 	s.send()

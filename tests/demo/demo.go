@@ -82,7 +82,7 @@ func (d *demo) watchCluster() error {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil)
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return fmt.Errorf("read KUBECONFIG: %w", err)
+		return fmt.Errorf("read KUBECONFIG=%q: %w", os.Getenv("KUBECONFIG"), err)
 	}
 	d.mode = "observe"
 	if os.Getenv("SICKBAY_MODE") == "enforce" {

@@ -201,6 +201,27 @@ func TestWatchingAClusterShowsItsFaultsAndChangesNothingInIt(t *testing.T) {
 	}
 }
 
+func TestAClusterThatIsNotThereIsNamed(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "nowhere")
+	demo := begin(t, []string{"KUBECONFIG=" + missing}, "make", "demo")
+	select {
+	case <-demo.over:
+	case <-limited(t, 2*time.Minute).Done():
+		t.Fatal("the demo goes on")
+	}
+	if err := demo.command.Wait(); err == nil {
+		t.Error("the demo says that it succeeded")
+	}
+	if said := demo.text(); !strings.Contains(said, missing) || strings.Contains(said, "panic") {
+		t.Error("the demo doesn't name the KUBECONFIG that it can't read")
+	}
+	left, err := checks.Marked(demo.mark)
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("still running after the end: %v", left)
+	}
+}
+
 // visitor is a user who may do everything, so that only the demo's own restraint
 // keeps it from doing something.
 func visitor(t *testing.T, ctx context.Context, s *stack.Stack) (kubeconfig string) {

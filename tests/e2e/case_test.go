@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,47 @@ func TestACaseMarksItsDeviceAndOutlivesItsWorker(t *testing.T) {
 	})
 	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 1 {
 		t.Errorf("%d rules, %v; want one mark", len(rules), err)
+	}
+}
+
+// What the starter sees of a device whose case was lost, its mark and what its Pod
+// reports, comes in either order and at once. The case goes on under the mark's
+// epoch in both. Proves Q4 in part.
+func TestALostCaseGoesOnUnderItsMarksEpoch(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 2)
+	const epoch = 1772352000000
+	for i, order := range []string{"the mark first", "the reading first"} {
+		key, _ := device.NewDRA("gpu.example.com", "node-0", fmt.Sprintf("gpu-%d", i))
+		if report, err := c.marks.Put(t.Context(), put(key, epoch, 1)); err != nil || report.Outcome != quarantine.OutcomeInForce {
+			t.Fatalf("%s: put: %+v, %v", order, report, err)
+		}
+		mark, err := c.marks.Read(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := []quarantine.Event{
+			quarantine.MarkSeen{Node: "node-0", Present: true, Intact: true, Mark: mark.Found},
+			c.fault(key, "train-0", "XID 79: GPU has fallen off the bus", "41"),
+		}
+		if i == 1 {
+			slices.Reverse(events)
+		}
+		// No worker runs yet: both are there when one comes.
+		for _, event := range events {
+			if err := c.cases.Open(t.Context(), key, event, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.work(fastPolicy())
+	for i, order := range []string{"the mark first", "the reading first"} {
+		key, _ := device.NewDRA("gpu.example.com", "node-0", fmt.Sprintf("gpu-%d", i))
+		c.awaitCase(key, "goes on: "+order, func(s quarantine.Case) error {
+			if s.Epoch != epoch || s.Mark.State != quarantine.MarkInForce || s.Mark.Written != s.Mark.Revision {
+				return fmt.Errorf("epoch %d, mark %+v; want epoch %d in force", s.Epoch, s.Mark, int64(epoch))
+			}
+			return nil
+		})
 	}
 }
 

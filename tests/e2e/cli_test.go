@@ -382,3 +382,30 @@ func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 		return nil
 	})
 }
+
+// A table that goes on showing says so when the API server is away: a watch whose
+// connection is refused is tried again without a word.
+func TestATableThatIsWatchedSaysThatTheAPIServerIsAway(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
+	binary, err := product.Shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.stack.StartProcess(t.Context(), stack.Process{
+		Name: "watching", Path: binary, Args: []string{"devices", "--watch"}, Env: product.Environment(c.stack),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	shows := func(what, text string) {
+		t.Helper()
+		c.eventually(what, 40*time.Second, func(context.Context) error {
+			if said := c.lastLines("watching", 8); !strings.Contains(said, text) {
+				return fmt.Errorf("it shows\n%s", said)
+			}
+			return nil
+		})
+	}
+	shows("the table is there", "gpu.example.com/node-0/gpu-0")
+	c.kill("apiserver")
+	shows("it says that what it shows may be old", "the API server doesn't answer")
+}

@@ -126,6 +126,8 @@ func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
 	r.at(10*time.Second, func() {
 		r.SignalWorkflow("release", "not an object")
 		r.SignalWorkflow("release", map[string]string{"actor": "ops@example.com"})
+		// A field that nobody knows may be a misspelt one.
+		r.SignalWorkflow("extend", map[string]string{"actor": "ops@example.com", "reason": "spare ordered", "fro": "48h"})
 		r.SignalWorkflow("retire", map[string]string{"actor": "ops@example.com", "reason": "third time"})
 	})
 	r.at(20*time.Second, func() {
@@ -140,8 +142,8 @@ func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
 			t.Errorf("phase %s, want Quarantined after retire and repaired", c.Phase)
 		}
 		refused := r.world.noticed(quarantine.NoticeRefused)
-		if refused != 2 {
-			t.Errorf("%d refusals on record, want the unreadable and the reasonless signal", refused)
+		if refused != 3 {
+			t.Errorf("%d refusals on record, want the unreadable, the reasonless and the misspelt signal", refused)
 		}
 	})
 	r.stop(2 * time.Minute)
