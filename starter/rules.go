@@ -126,7 +126,7 @@ func (w *ruleWatch) watch(ctx context.Context, gvr schema.GroupVersionResource) 
 }
 
 func (w *ruleWatch) seen(rule *unstructured.Unstructured) {
-	read, ours := kube.ReadMarkWithNode(rule)
+	read, ours := kube.ReadMark(rule)
 	if !ours {
 		selects, wide := kube.Selects(rule)
 		w.tracker.foreignRule(rule.GetName(), selects, wide)

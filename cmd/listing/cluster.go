@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -88,7 +87,7 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 			}
 			cluster.Marks, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return clients.Dynamic.Resource(found.TaintRules).List(ctx, o)
-			}, func(u *unstructured.Unstructured) (kube.Mark, bool) { return kube.ReadMarkWithNode(u) })
+			}, kube.ReadMark)
 			return err
 		}},
 		{deviceClasses, "classes are those by which devices are allocated, and no others", func() (err error) {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -172,7 +171,7 @@ func (w *Watch) Cluster() Cluster {
 	if w.marks == nil {
 		cluster.Notes = append(cluster.Notes, noMarks)
 	} else {
-		cluster.Marks = views(w.marks, func(u *unstructured.Unstructured) (kube.Mark, bool) { return kube.ReadMarkWithNode(u) })
+		cluster.Marks = views(w.marks, kube.ReadMark)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -227,13 +227,13 @@ func TestRulesThatSelectMoreThanOneDeviceAreTold(t *testing.T) {
 		if selects, wide := Selects(rule); selects != want[i].selects || wide != want[i].wide {
 			t.Errorf("%s selects %s, wide %t; want %s, %t", name, selects, wide, want[i].selects, want[i].wide)
 		}
-		if _, ours := ReadMarkWithNode(rule); ours {
+		if _, ours := ReadMark(rule); ours {
 			t.Errorf("%s passes for a mark", name)
 		}
 		rule.SetName(MarkName(gpu3))
 		rule.SetLabels(map[string]string{ManagedByLabel: ManagedBy})
 		rule.SetAnnotations(map[string]string{AnnotationDevice: gpu3.String()})
-		if mark, ours := ReadMarkWithNode(rule); !ours || mark.Intact {
+		if mark, ours := ReadMark(rule); !ours || mark.Intact {
 			t.Errorf("%s under a mark's name: ours %t, intact %t; want it recognised as changed", name, ours, mark.Intact)
 		}
 	}

@@ -144,18 +144,10 @@ type Mark struct {
 	Intact bool
 }
 
-// ReadMark reads a rule as a mark. ours is false for a rule that Sickbay didn't
-// make: one without our label, without a device, or under a name that doesn't
-// follow from its device.
-func ReadMark(object *unstructured.Unstructured) (key device.Key, found quarantine.MarkFound, intact, ours bool) {
-	mark, ok := readMark(object)
-	return mark.Device, mark.Found, mark.Intact, ok
-}
-
-// ReadMarkWithNode is ReadMark with the node that the mark names.
-func ReadMarkWithNode(object *unstructured.Unstructured) (Mark, bool) { return readMark(object) }
-
-func readMark(object *unstructured.Unstructured) (Mark, bool) {
+// ReadMark reads a rule as a mark. It is false for a rule that Sickbay didn't make:
+// one without our label, without a device, or under a name that doesn't follow from
+// its device.
+func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 	if object.GetLabels()[ManagedByLabel] != ManagedBy {
 		return Mark{}, false
 	}

@@ -55,9 +55,9 @@ func TestEveryEditOfAMarkShows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, found, intact, ours := ReadMark(&unstructured.Unstructured{Object: content})
-			if !ours || intact != row.intact || found.Epoch != row.epoch {
-				t.Errorf("ours %t, intact %t, epoch %d; want ours, intact %t, epoch %d", ours, intact, found.Epoch, row.intact, row.epoch)
+			mark, ours := ReadMark(&unstructured.Unstructured{Object: content})
+			if !ours || mark.Intact != row.intact || mark.Found.Epoch != row.epoch {
+				t.Errorf("ours %t, intact %t, epoch %d; want ours, intact %t, epoch %d", ours, mark.Intact, mark.Found.Epoch, row.intact, row.epoch)
 			}
 		})
 	}

@@ -75,7 +75,7 @@ func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterfac
 	if err != nil {
 		return w.outcome(report, err, "get", gvr)
 	}
-	mark, ours := readMark(there)
+	mark, ours := ReadMark(there)
 	switch {
 	case !ours:
 		report.Outcome = quarantine.OutcomeForeign
@@ -129,7 +129,7 @@ func (w *MarkWriter) Lift(ctx context.Context, c quarantine.LiftMark) (quarantin
 	if err != nil {
 		return w.outcome(report, err, "get", capabilities.TaintRules)
 	}
-	mark, ours := readMark(there)
+	mark, ours := ReadMark(there)
 	switch {
 	case !ours:
 		report.Outcome = quarantine.OutcomeForeign
@@ -168,7 +168,7 @@ func (w *MarkWriter) Read(ctx context.Context, key device.Key) (*Mark, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get DeviceTaintRule %s: %w", MarkName(key), err)
 	}
-	mark, ours := readMark(object)
+	mark, ours := ReadMark(object)
 	if !ours {
 		return nil, nil
 	}

@@ -123,9 +123,9 @@ func (b *bench) watchMarks(ctx context.Context) error {
 			if !ok || event.Type != watch.Added {
 				continue
 			}
-			if key, _, intact, ours := kube.ReadMark(object); ours && intact {
+			if mark, ours := kube.ReadMark(object); ours && mark.Intact {
 				b.mu.Lock()
-				b.marked[key] = time.Now()
+				b.marked[mark.Device] = time.Now()
 				b.mu.Unlock()
 				select {
 				case b.seen <- struct{}{}:

@@ -104,23 +104,11 @@ func UpdateCases(root string, tests []Test) error {
 	lines := strings.Split(string(content), "\n")
 	err = eachCaseRow(lines, func(line int, head string, cells []string) {
 		if head == caseHead {
-			lines[line] = fmt.Sprintf("| %s | %s | %s |", cells[0], cells[1], quoted(telling(tests, cells[0])))
+			lines[line] = fmt.Sprintf("| %s | %s | %s |", cells[0], cells[1], quoted(naming(tests, Test.cases, cells[0])))
 		}
 	})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644)
-}
-
-// telling lists the tests whose doc comment names a case.
-func telling(tests []Test, number string) []string {
-	var names []string
-	for _, test := range tests {
-		if slices.Contains(test.Cases, number) {
-			names = append(names, test.String())
-		}
-	}
-	slices.Sort(names)
-	return names
 }

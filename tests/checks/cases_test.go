@@ -41,7 +41,7 @@ func TestEveryCaseHasItsRowAndItsTests(t *testing.T) {
 func TestTheTableNamesTheTestsThatTellOfEachCase(t *testing.T) {
 	cases, _, tests := readCases(t)
 	for _, c := range cases {
-		want := telling(tests, c.Number)
+		want := naming(tests, Test.cases, c.Number)
 		for _, test := range want {
 			if !slices.Contains(c.Tests, test) {
 				t.Errorf("case %s: the doc comment of %s names it and the row doesn't name the test", c.Number, test)

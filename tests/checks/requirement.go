@@ -144,21 +144,22 @@ func UpdateTable(root string, tests []Test) error {
 			return fmt.Errorf("%s:%d: %w", TablePath, i+1, err)
 		}
 		if isRow {
-			row.Tests = carrying(tests, row.Number)
+			row.Tests = naming(tests, Test.numbers, row.Number)
 			lines[i] = row.Row()
 		}
 	}
 	return os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644)
 }
 
-// carrying lists the tests whose doc comment carries a number.
-func carrying(tests []Test, number string) []string {
-	var names []string
+// naming lists the tests whose doc comment names a number, among those that names
+// reads from it.
+func naming(tests []Test, names func(Test) []string, number string) []string {
+	var found []string
 	for _, test := range tests {
-		if slices.Contains(test.Numbers, number) {
-			names = append(names, test.String())
+		if slices.Contains(names(test), number) {
+			found = append(found, test.String())
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(found)
+	return found
 }

@@ -50,7 +50,7 @@ func TestEveryRequirementHasItsRow(t *testing.T) {
 func TestTheTableNamesTheTestsThatCarryEachNumber(t *testing.T) {
 	_, rows, tests, _ := read(t)
 	for _, row := range rows {
-		want := carrying(tests, row.Number)
+		want := naming(tests, Test.numbers, row.Number)
 		for _, test := range want {
 			if !slices.Contains(row.Tests, test) {
 				t.Errorf("%s: the doc comment of %s carries the number and the row doesn't name it", row.Number, test)

@@ -25,6 +25,9 @@ type Test struct {
 // String is the test as the table and the breaks name it.
 func (t Test) String() string { return t.Package + " " + t.Name }
 
+func (t Test) numbers() []string { return t.Numbers }
+func (t Test) cases() []string   { return t.Cases }
+
 // NeedsStack tells whether the test may need the development stack: all of the
 // module under tests/ may.
 func (t Test) NeedsStack() bool {

@@ -108,8 +108,8 @@ func (s *suite) marked(t *testing.T, driver string) map[device.Key]bool {
 	must(t, err)
 	found := map[device.Key]bool{}
 	for _, rule := range rules.Items {
-		if key, _, _, ours := kube.ReadMark(&rule); ours && key.Driver == driver {
-			found[key] = true
+		if mark, ours := kube.ReadMark(&rule); ours && mark.Device.Driver == driver {
+			found[mark.Device] = true
 		}
 	}
 	return found
