@@ -155,8 +155,8 @@ func (l *LiveReader) claims(ctx context.Context, key device.Key, pods []device.P
 	return claims, nil
 }
 
-// pods reads the Pods on a node. Where the node isn't known, the known Pods are
-// read one by one.
+// pods reads the Pods on a node, and one by one those that the case knows and that
+// aren't there: a device that is on no one node has holders on several.
 func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRef) ([]device.Pod, error) {
 	var pods []device.Pod
 	if node != "" {
@@ -168,9 +168,11 @@ func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRe
 		if err != nil {
 			return nil, fmt.Errorf("list the Pods on node %s: %w", node, err)
 		}
-		return pods, nil
 	}
 	for _, ref := range known {
+		if slices.ContainsFunc(pods, func(p device.Pod) bool { return p.Ref.UID == ref.UID }) {
+			continue
+		}
 		pod, err := l.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
@@ -178,7 +180,9 @@ func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRe
 		if err != nil {
 			return nil, fmt.Errorf("get Pod %s: %w", ref, err)
 		}
-		pods = append(pods, PodView(pod))
+		if string(pod.UID) == ref.UID { // and not another one that has its name by now
+			pods = append(pods, PodView(pod))
+		}
 	}
 	return pods, nil
 }

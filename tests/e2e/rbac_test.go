@@ -43,8 +43,6 @@ func (c call) String() string {
 // rare tells what needs a right that the scenario below doesn't.
 func rare(rights map[call]bool, right call) (why string) {
 	switch watched := (call{right.group, right.resource, right.namespace, "watch"}); {
-	case right == call{"", "pods", "", "get"}:
-		return "a device of a pool that is on no one node: its holders are read one by one"
 	case right == call{"", "events", "", "patch"}:
 		return "a decision that is like an earlier one: its Event is counted"
 	case right.verb == "list" && rights[watched]:
