@@ -156,8 +156,15 @@ func TestTheShippedRightsAreThoseThatAreUsed(t *testing.T) {
 		}
 		return nil
 	})
-	// The card is taken out for good, and its mark goes.
+	// Its holder leaves, which a look has to find out: it isn't on the node any more.
 	c.deletePod("train-0")
+	c.awaitCase(key, "free", func(s quarantine.Case) error {
+		if s.Held() {
+			return fmt.Errorf("held by %v, reports %+v", s.Holders, s.Reports)
+		}
+		return nil
+	})
+	// The card is taken out for good, and its mark goes.
 	if _, err := c.nodes.RemoveDevice(t.Context(), key.Pool, key.Device); err != nil {
 		t.Fatal(err)
 	}
