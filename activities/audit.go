@@ -2,11 +2,13 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -15,21 +17,30 @@ import (
 type Audit struct {
 	logger    *slog.Logger
 	decisions *prometheus.CounterVec
+	marked    *prometheus.HistogramVec
+	phases    *prometheus.HistogramVec
 }
 
 // NewAudit returns an Audit that logs to logger and counts in registerer.
 func NewAudit(logger *slog.Logger, registerer prometheus.Registerer) (*Audit, error) {
 	a := &Audit{
-		logger: logger,
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sickbay_decisions_total",
-			Help: "Decisions about cases, by kind, reason code and whether they raise an alert.",
-		}, []string{"kind", "reason", "alert"}),
+		logger:    logger,
+		decisions: telemetry.Decisions.NewCounter(),
+		marked:    telemetry.MarkDelay.NewHistogram(),
+		phases:    telemetry.PhaseTime.NewHistogram(),
 	}
-	if err := registerer.Register(a.decisions); err != nil {
-		return nil, err
+	return a, errors.Join(registerer.Register(a.decisions), registerer.Register(a.marked), registerer.Register(a.phases))
+}
+
+// count counts a decision, and what it ended.
+func (a *Audit) count(n quarantine.Notice, alert string) {
+	a.decisions.WithLabelValues(string(n.Kind), n.Reason, alert).Inc()
+	if n.Left != quarantine.PhaseNone {
+		a.phases.WithLabelValues(string(n.Left), string(n.Phase)).Observe(n.Stayed.Seconds())
 	}
-	return a, nil
+	if n.Took > 0 {
+		a.marked.WithLabelValues().Observe(n.Took.Seconds())
+	}
 }
 
 // Announce publishes a case's notices. Repeating it repeats log lines with the
@@ -40,7 +51,7 @@ func (a *Audit) Announce(ctx context.Context, task devicewf.Task[quarantine.Anno
 		if n.Alert {
 			level, alert = slog.LevelWarn, "true"
 		}
-		a.decisions.WithLabelValues(string(n.Kind), n.Reason, alert).Inc()
+		a.count(n, alert)
 		a.logger.LogAttrs(ctx, level, "decision",
 			slog.String("device", task.Command.Device.String()), slog.Int64("seq", n.Seq), slog.Time("at", n.At),
 			slog.String("kind", string(n.Kind)), slog.Bool("alert", n.Alert), slog.Int64("epoch", n.Epoch),

@@ -25,6 +25,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -84,10 +85,7 @@ func NewEvents(client typedv1.EventsGetter, cases StateReader, log *slog.Logger,
 	e := &Events{
 		client: client, cases: cases, log: log, RefusedFor: refusedFor, wake: make(chan struct{}, 1), refused: map[string]time.Time{},
 		limit: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce),
-		made: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sickbay_kubernetes_events_total",
-			Help: "Calls for Kubernetes Events about decisions, by what became of them; dropped are those that were too many, refused those without the right.",
-		}, []string{"outcome"}),
+		made:  telemetry.KubernetesEvents.NewCounter(),
 	}
 	return e, registerer.Register(e.made)
 }

@@ -154,7 +154,7 @@ func runAudit(ctx context.Context, streams Streams, flags auditFlags) error {
 	}
 	// What the clients log would break the answer; their errors are shown.
 	silent := slog.New(slog.DiscardHandler)
-	temporal, err := connectTemporal(set.Temporal, "sickbay-audit", silent)
+	temporal, err := connectTemporal(set.Temporal, "sickbay-audit", silent, nil)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // cluster is the way to Kubernetes.
@@ -29,8 +30,9 @@ type cluster struct {
 }
 
 // connectKubernetes makes the clients of a cluster. It doesn't talk to the
-// cluster: a service has to start while that is away.
-func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
+// cluster: a service has to start while that is away. watched counts the calls; nil
+// is nobody.
+func connectKubernetes(set config.Kubernetes, agent string, watched *telemetry.KubernetesCalls) (cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if set.Kubeconfig != "" {
 		rules.ExplicitPath = set.Kubeconfig
@@ -48,6 +50,7 @@ func connectKubernetes(set config.Kubernetes, agent string) (cluster, error) {
 		return cluster{}, &configurationError{fmt.Errorf("read the namespace of the kubeconfig: %w", err)}
 	}
 	settings.QPS, settings.Burst = float32(set.KubeQPS), set.KubeBurst
+	settings.Wrap(watched.Wrap)
 	settings.UserAgent = agent + "/" + buildOf().Version
 	typed, err := kubernetes.NewForConfig(settings)
 	if err != nil {
@@ -80,13 +83,15 @@ type configurationError struct{ error }
 func (e *configurationError) Unwrap() []error { return []error{e.error, config.ErrConfig} }
 
 // connectTemporal makes a client that connects when it is first used, so that a
-// service can start while Temporal is away.
-func connectTemporal(set config.Temporal, identity string, logger *slog.Logger) (client.Client, error) {
+// service can start while Temporal is away. counts takes the SDK's metrics; nil is
+// nobody.
+func connectTemporal(set config.Temporal, identity string, logger *slog.Logger, counts client.MetricsHandler) (client.Client, error) {
 	options := client.Options{
-		HostPort:  set.Address,
-		Namespace: set.Namespace,
-		Identity:  identity,
-		Logger:    log.NewStructuredLogger(logger.With("component", "temporal")),
+		HostPort:       set.Address,
+		Namespace:      set.Namespace,
+		Identity:       identity,
+		Logger:         log.NewStructuredLogger(logger.With("component", "temporal")),
+		MetricsHandler: counts,
 	}
 	if set.Wanted() {
 		secured, err := secure(set.TLS)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // newLogger makes a service's logger. Everything goes to standard error, one
@@ -22,7 +23,7 @@ func newLogger(out io.Writer, set config.Log, service string) *slog.Logger {
 	if set.Format == "text" {
 		handler = slog.NewTextHandler(out, options)
 	}
-	logger := slog.New(handler).With("service", service)
+	logger := slog.New(telemetry.Logs(handler)).With("service", service)
 	klog.SetSlogLogger(logger.With("component", "client-go"))
 	return logger
 }

@@ -94,11 +94,11 @@ func (f *peopleFlags) connect() (*sources, error) {
 	// What the clients log would break the answer; their errors are shown.
 	silent := slog.New(slog.DiscardHandler)
 	klog.SetSlogLogger(silent)
-	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-devices")
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-devices", nil)
 	if err != nil {
 		return nil, err
 	}
-	temporal, err := connectTemporal(set.Temporal, "sickbay-devices", silent)
+	temporal, err := connectTemporal(set.Temporal, "sickbay-devices", silent, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -71,11 +71,11 @@ func runRebuild(ctx context.Context, streams Streams) error {
 	// What the clients log would break the answer; their errors are shown.
 	silent := slog.New(slog.DiscardHandler)
 	klog.SetSlogLogger(silent)
-	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-rebuild")
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-rebuild", nil)
 	if err != nil {
 		return err
 	}
-	temporal, err := connectTemporal(set.Temporal, "sickbay-rebuild", silent)
+	temporal, err := connectTemporal(set.Temporal, "sickbay-rebuild", silent, nil)
 	if err != nil {
 		return err
 	}

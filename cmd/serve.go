@@ -9,15 +9,16 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // service is a process that runs until it is told to end.
 type service struct {
-	log      *slog.Logger
-	registry *prometheus.Registry
+	log  *slog.Logger
+	told *telemetry.Telemetry
 	// address is where /metrics, /healthz and /readyz are answered.
 	address string
 	ready   readiness
@@ -28,10 +29,17 @@ type service struct {
 	stopLimit time.Duration
 }
 
-func newRegistry() *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return registry
+// startTelemetry sets up what a service tells of itself.
+func startTelemetry(ctx context.Context, set config.Telemetry, process telemetry.Process, log *slog.Logger) (*telemetry.Telemetry, error) {
+	build := buildOf()
+	told, err := telemetry.Start(ctx, telemetry.Options{
+		Process: process, Version: build.Version, Commit: build.Commit, Instance: identity(string(process)),
+		Endpoint: set.OTLPEndpoint, Log: log,
+	})
+	if err != nil {
+		return nil, &configurationError{err}
+	}
+	return told, nil
 }
 
 // serve runs a service until ctx is done. Metrics and probes are answered from
@@ -57,6 +65,9 @@ func (s service) serve(ctx context.Context) error {
 
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
+	if failed := s.told.Stop(closing); failed != nil {
+		s.log.Warn("the last spans and metrics didn't reach the collector", "error", failed)
+	}
 	if failed := server.Shutdown(closing); failed != nil {
 		s.log.Warn("answers under way were cut off", "error", failed)
 	}
@@ -72,7 +83,7 @@ func (s service) serve(ctx context.Context) error {
 
 func (s service) handler(stopping condition) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.told.Gatherer(), promhttp.HandlerOpts{Registry: s.told.Registry}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.Handle("GET /readyz", s.ready.with(stopping))
 	return mux

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // logs is a log that can be read while it is written.
@@ -56,13 +59,22 @@ func (l *logs) await(t *testing.T, pattern string) string {
 	}
 }
 
+func toldTo(t *testing.T, log *slog.Logger) *telemetry.Telemetry {
+	t.Helper()
+	told, err := startTelemetry(t.Context(), config.Telemetry{}, telemetry.Worker, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told
+}
+
 // started runs a service and returns where it answers, how to end it, and how it
 // ended.
 func started(t *testing.T, s service) (url string, stop func(), ended <-chan error) {
 	t.Helper()
 	log := newLogs()
 	s.log = slog.New(slog.NewJSONHandler(log, nil))
-	s.registry = newRegistry()
+	s.told = toldTo(t, s.log)
 	s.address = "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -186,7 +198,7 @@ func TestAnAddressThatIsTakenIsAMatterOfConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s := service{log: slog.New(slog.DiscardHandler), registry: newRegistry(), address: taken.Addr().String(), run: untilDone}
+	s := service{log: slog.New(slog.DiscardHandler), told: toldTo(t, slog.New(slog.DiscardHandler)), address: taken.Addr().String(), run: untilDone}
 	if err := s.serve(t.Context()); exitCode(err) != ExitUsage || !strings.Contains(err.Error(), "SICKBAY_HTTP_ADDRESS") {
 		t.Errorf("failed with %v, want the variable named and exit code %d", err, ExitUsage)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/starter"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 )
@@ -42,11 +43,15 @@ func runStarter(ctx context.Context, streams Streams) error {
 		return err
 	}
 	logger := newLogger(streams.Err, set.Log, "starter")
-	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-starter")
+	told, err := startTelemetry(ctx, set.Telemetry, telemetry.Starter, logger)
 	if err != nil {
 		return err
 	}
-	temporal, err := connectTemporal(set.Temporal, identity("starter"), logger)
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-starter", told.Kubernetes)
+	if err != nil {
+		return err
+	}
+	temporal, err := connectTemporal(set.Temporal, identity("starter"), logger, told.Temporal())
 	if err != nil {
 		return err
 	}
@@ -60,15 +65,17 @@ func runStarter(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
-	registry := newRegistry()
+	cases := workflow.NewClient(temporal, set.Temporal.TaskQueue)
 	observer, err := starter.New(starter.Options{
 		Kubernetes: cluster.typed,
 		Dynamic:    cluster.untyped,
-		Cases:      workflow.NewClient(temporal, set.Temporal.TaskQueue),
+		Cases:      cases,
+		Counter:    cases,
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,
 		Log:        logger,
-		Registerer: registry,
+		Registerer: told.Registry,
+		Tracer:     told.Tracer,
 		Directory:  shown,
 		Identity:   identity("starter"),
 		Namespace:  namespace,
@@ -87,9 +94,9 @@ func runStarter(ctx context.Context, streams Streams) error {
 		return err
 	}
 	return service{
-		log:      logger,
-		registry: registry,
-		address:  set.HTTP.Address,
+		log:     logger,
+		told:    told,
+		address: set.HTTP.Address,
 		ready: readiness{
 			kubernetesReachable(cluster.typed.Discovery()),
 			temporalReachable(temporal, set.Temporal.Namespace),

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/workers"
 )
 
@@ -44,11 +45,15 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	logger := newLogger(streams.Err, set.Log, "worker")
-	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-worker")
+	told, err := startTelemetry(ctx, set.Telemetry, telemetry.Worker, logger)
 	if err != nil {
 		return err
 	}
-	temporal, err := connectTemporal(set.Temporal, identity("worker"), logger)
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-worker", told.Kubernetes)
+	if err != nil {
+		return err
+	}
+	temporal, err := connectTemporal(set.Temporal, identity("worker"), logger, told.Temporal())
 	if err != nil {
 		return err
 	}
@@ -58,7 +63,6 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
-	registry := newRegistry()
 	worker, err := workers.New(workers.Options{
 		Temporal:    temporal,
 		Namespace:   set.Temporal.Namespace,
@@ -69,7 +73,8 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Policy:      set.Quarantine(),
 		Catalogue:   catalogue,
 		Logger:      logger,
-		Registerer:  registry,
+		Registerer:  told.Registry,
+		Tracer:      told.Tracer,
 		Directory:   shown,
 		StopTimeout: set.StopTimeout,
 	})
@@ -77,9 +82,9 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	return service{
-		log:      logger,
-		registry: registry,
-		address:  set.HTTP.Address,
+		log:     logger,
+		told:    told,
+		address: set.HTTP.Address,
 		ready: readiness{
 			kubernetesReachable(cluster.typed.Discovery()),
 			temporalReachable(temporal, set.Temporal.Namespace),

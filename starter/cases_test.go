@@ -80,9 +80,7 @@ func TestWhatTheCatalogueForgivesIsNoted(t *testing.T) {
 	var log bytes.Buffer
 	s := newScene(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	registry := prometheus.NewRegistry()
-	if err := s.tracker.metrics.register(registry, s.tracker, func() float64 { return 0 }); err != nil {
-		t.Fatal(err)
-	}
+	registry.MustRegister(s.tracker.metrics.noted)
 	noted := func(code, action string) float64 {
 		families, err := registry.Gather()
 		if err != nil {

@@ -7,8 +7,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 )
 
 // ErrForbidden is wrapped by what Ready returns while the API server refuses to
@@ -21,12 +24,15 @@ type eyes struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	clock clock.PassiveClock
+
 	mu     sync.Mutex
-	broken map[string]error // resource → what is wrong with its watch
+	broken map[string]error     // resource → what is wrong with its watch
+	heard  map[string]time.Time // resource → when its watch last brought anything
 }
 
-func newEyes(log *slog.Logger, m *metrics) *eyes {
-	return &eyes{log: log, metrics: m, broken: map[string]error{}}
+func newEyes(log *slog.Logger, m *metrics, c clock.PassiveClock) *eyes {
+	return &eyes{log: log, metrics: m, clock: c, broken: map[string]error{}, heard: map[string]time.Time{}}
 }
 
 // opened takes in that a resource is listed or watched.
@@ -34,6 +40,7 @@ func (e *eyes) opened(resource string) {
 	e.metrics.watching.WithLabelValues(resource).Set(1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.heard[resource] = e.clock.Now()
 	if e.broken[resource] != nil {
 		e.log.Info("watching again", "resource", resource)
 		delete(e.broken, resource)
@@ -63,6 +70,57 @@ func (e *eyes) closed(resource string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.broken, resource)
+	delete(e.heard, resource)
+}
+
+// listen tells when a watch brings anything.
+func (e *eyes) listen(resource string, w watch.Interface) watch.Interface {
+	h := &heard{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go h.pass(func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.heard[resource] = e.clock.Now()
+	})
+	return h
+}
+
+// heard is a watch whose events are noticed on their way.
+type heard struct {
+	watch.Interface
+	events  chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+// pass hands events on until the watch ends or is stopped.
+func (h *heard) pass(notice func()) {
+	defer close(h.events)
+	for event := range h.Interface.ResultChan() {
+		notice()
+		select {
+		case h.events <- event:
+		case <-h.stopped:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (h *heard) ResultChan() <-chan watch.Event { return h.events }
+
+// Stop implements watch.Interface.
+func (h *heard) Stop() {
+	h.once.Do(func() { close(h.stopped) })
+	h.Interface.Stop()
+}
+
+// ages tells how long ago each watch last brought anything.
+func (e *eyes) ages(emit func(float64, ...string)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for resource, at := range e.heard {
+		emit(e.clock.Since(at).Seconds(), resource)
+	}
 }
 
 // err is everything that can't be seen, or nil.

@@ -67,7 +67,7 @@ func newSource[T any](l lister, eyes *eyes, settling *settling, handle handler[T
 				settling.begin()
 			}
 			eyes.opened(l.resource)
-			return w, nil
+			return eyes.listen(l.resource, w), nil
 		},
 	}, l.client)
 	informer := cache.NewSharedIndexInformerWithOptions(lw, l.object, cache.SharedIndexInformerOptions{ObjectDescription: l.resource})

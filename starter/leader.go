@@ -165,7 +165,7 @@ func (s *Starter) lead(ctx context.Context) {
 	}
 	send := &sender{
 		tracker: s.tracker, cases: s.options.Cases, answers: s.options.Answers, queue: q, settling: s.settling,
-		timing: s.options.Timing, log: s.log, metrics: s.metrics,
+		timing: s.options.Timing, log: s.log, metrics: s.metrics, tracer: s.options.Tracer,
 		checks: flowcontrol.NewTokenBucketRateLimiter(float32(s.options.CheckRate), s.options.CheckRate),
 	}
 	// Leadership that is lost ends everything at once; a starter that ends only
@@ -176,6 +176,7 @@ func (s *Starter) lead(ctx context.Context) {
 	defer work.Wait()
 	checking, stopChecking := context.WithCancel(working)
 	work.Go(func() { send.recheck(checking, s.options.Clock) })
+	work.Go(func() { s.census.run(checking) })
 	work.Go(func() {
 		select {
 		case <-working.Done():

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // UnknownPolicy says what Unknown means where a driver never reported any health
@@ -123,9 +124,13 @@ type Options struct {
 	Dynamic    dynamic.Interface
 	Cases      Cases
 	Answers    Answers
+	// Counter counts open cases, for a metric; nil is not at all.
+	Counter    Counter
 	Catalogue  *reason.Catalogue
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	// Tracer makes the first spans of each epoch's trace. The zero value makes none.
+	Tracer telemetry.Tracer
 	// Directory is where what is seen of every device is shown; nil is nowhere.
 	// Nothing waits for it, and nothing depends on it.
 	Directory *directory.Directory

@@ -12,6 +12,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reading"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // sender delivers what the tracker says is owed, during one stretch of leadership.
@@ -24,6 +25,7 @@ type sender struct {
 	timing   Timing
 	log      *slog.Logger
 	metrics  *metrics
+	tracer   telemetry.Tracer
 	// checks bounds the questions for cases.
 	checks flowcontrol.RateLimiter
 }
@@ -97,22 +99,24 @@ func (s *sender) send(ctx context.Context, d delivery) error {
 	if d.check {
 		return s.check(ctx, d.key)
 	}
+	kind, via := describe(d)
+	ctx, end := s.trace(ctx, d, kind, via)
 	var err error
 	if d.open {
-		err = s.cases.Open(ctx, d.key, d.event, "")
+		err = s.cases.Open(ctx, d.key, d.event, telemetry.TraceParent(ctx))
 	} else {
-		err = s.cases.Tell(ctx, d.key, d.event, "")
+		err = s.cases.Tell(ctx, d.key, d.event, telemetry.TraceParent(ctx))
 	}
+	end(err)
 	if err != nil {
 		return err
 	}
-	kind, via := describe(d)
 	s.metrics.signals.WithLabelValues(kind, via).Inc()
 	if !d.since.IsZero() {
 		s.metrics.delay.Observe(s.tracker.clock.Since(d.since).Seconds())
 	}
 	s.tracker.delivered(d)
-	s.log.Info("signalled", logged(d, kind, via)...)
+	s.log.InfoContext(ctx, "signalled", logged(d, kind, via)...)
 	return nil
 }
 

@@ -24,6 +24,7 @@ type Starter struct {
 	eyes     *eyes
 	sources  []*source
 	rules    *ruleWatch
+	census   *census
 	election election
 	// shown is what writes the directory, or nil.
 	shown *directory.Writer
@@ -53,7 +54,7 @@ func New(options Options) (*Starter, error) {
 	options.Log = s.log
 	s.settling = newSettling(options.Clock, options.Timing)
 	s.tracker = newTracker(options, s.settling, m)
-	s.eyes = newEyes(s.log, m)
+	s.eyes = newEyes(s.log, m, options.Clock)
 	for _, set := range []func() (*source, error){
 		func() (*source, error) { return podSource(options.Kubernetes, s.tracker, s.eyes, s.settling) },
 		func() (*source, error) { return claimSource(options.Kubernetes, s.tracker, s.eyes, s.settling) },
@@ -70,7 +71,8 @@ func New(options Options) (*Starter, error) {
 		tracker: s.tracker, discovery: options.Kubernetes.Discovery(), dynamic: options.Dynamic, eyes: s.eyes,
 		settling: s.settling, timing: options.Timing, clock: options.Clock, log: s.log, first: make(chan struct{}),
 	}
-	if err := m.register(options.Registerer, s.tracker, s.depth); err != nil {
+	s.census = &census{counter: options.Counter, tracker: s.tracker, clock: options.Clock, log: s.log, pause: options.Timing.Recheck}
+	if err := m.register(options.Registerer, s); err != nil {
 		return nil, err
 	}
 	if err := s.setUpDirectory(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -68,29 +69,34 @@ func noting[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look, R any]
 ) func(context.Context, devicewf.Task[C]) (R, error) {
 	return func(ctx context.Context, task devicewf.Task[C]) (R, error) {
 		result, err := run(ctx, task)
-		w.note(deviceOf(task.Command))
+		key, _ := subjectOf(task.Command)
+		w.note(key)
 		return result, err
 	}
 }
 
-func deviceOf(command any) device.Key {
+// subjectOf is the device that a command is about, and its node where it says so.
+func subjectOf(command any) (key device.Key, node string) {
 	switch c := command.(type) {
 	case quarantine.PutMark:
-		return c.Device
+		return c.Device, c.Node
 	case quarantine.LiftMark:
-		return c.Device
+		return c.Device, ""
 	case quarantine.Look:
-		return c.Device
+		return c.Device, c.Node
 	}
-	return device.Key{}
+	return device.Key{}, ""
 }
 
 // announce publishes a case's notices: into the log at once, into the transitions
 // of the directory and as Events as soon as can be. It has the case's record in
 // the directory brought up to date. A mark that the case wants was written before.
 func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
-	err := w.audit.Announce(ctx, task)
 	key, notices := task.Command.Device, task.Command.Notices
+	w.decided(ctx, epochOf(task), key, notices)
+	ctx, span := w.span(ctx, epochOf(task), key, "")
+	err := w.audit.Announce(ctx, task)
+	defer func() { telemetry.End(span, err) }()
 	if w.options.Policy.Mode == quarantine.ModeEnforce {
 		// Observing changes nothing in the cluster, and an Event is something in it.
 		w.events.Announce(key, notices)

@@ -23,6 +23,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -42,6 +43,8 @@ type Options struct {
 	Catalogue  *reason.Catalogue
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Tracer makes the spans of activities and decisions. The zero value makes none.
+	Tracer telemetry.Tracer
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
 	// StopTimeout is how long running activities may take to finish once the
@@ -126,9 +129,9 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
 		Logger:  o.Logger,
 	}
-	sdk.RegisterActivityWithOptions(noting(w, k.PutMark), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
-	sdk.RegisterActivityWithOptions(noting(w, k.LiftMark), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
-	sdk.RegisterActivityWithOptions(noting(w, k.Look), activity.RegisterOptions{Name: devicewf.ActivityLook})
+	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.PutMark)), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
+	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.LiftMark)), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
+	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.Look)), activity.RegisterOptions{Name: devicewf.ActivityLook})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
 }
 

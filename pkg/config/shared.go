@@ -54,14 +54,22 @@ type HTTP struct {
 	Address string `split_words:"true" default:":8080" form:"listen" desc:"Address for /metrics, /healthz and /readyz."`
 }
 
+// Telemetry says where traces and metrics go. It has no more variables than that:
+// what OpenTelemetry calls a header, a certificate, a sampler or a resource is said
+// by the variables that OpenTelemetry defines.
+type Telemetry struct {
+	OTLPEndpoint string `envconfig:"OTLP_ENDPOINT" form:"url" desc:"OpenTelemetry collector for traces and metrics, OTLP over gRPC: http://host:4317, or https:// with TLS. Empty: OTEL_EXPORTER_OTLP_ENDPOINT, and where that is empty too nothing leaves the process; /metrics is there in any case. OTEL_EXPORTER_OTLP_HEADERS, …_CERTIFICATE, OTEL_TRACES_SAMPLER, OTEL_METRIC_EXPORT_INTERVAL and OTEL_RESOURCE_ATTRIBUTES mean what OpenTelemetry says."`
+}
+
 // Service is what starter and worker share.
 type Service struct {
 	Kubernetes
 	Temporal Temporal
 	Log      Log
 	HTTP     HTTP
-	Reasons  Reasons
-	Redis    Redis
+	Telemetry
+	Reasons Reasons
+	Redis   Redis
 }
 
 func (s Service) check() []error {

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 // Metrics are what a writer counts. A nil one counts nothing.
@@ -18,52 +20,34 @@ type Metrics struct {
 // NewMetrics makes the metrics of one field's writer visible. waiting and away
 // read them off the writer.
 func NewMetrics(registerer prometheus.Registerer, field Field, writer func() *Writer) (*Metrics, error) {
-	labels := prometheus.Labels{"field": string(field)}
+	of := prometheus.Labels{"field": string(field)}
+	lost, failed, overflows := telemetry.DirectoryLostShards.With(of).NewCounter(), telemetry.DirectoryErrors.With(of).NewCounter(), telemetry.DirectoryOverflows.With(of).NewCounter()
 	m := &Metrics{
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sickbay_directory_writes_total", ConstLabels: labels,
-			Help: "Writes into the directory that followed a change, by what became of them.",
-		}, []string{"outcome"}),
-		differences: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sickbay_directory_differences_total", ConstLabels: labels,
-			Help: "Entries that a comparison with cluster and cases found wrong and repaired, by what was wrong with them.",
-		}, []string{"kind"}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sickbay_directory_lost_shards_total", ConstLabels: labels,
-			Help: "Shards that were found empty, new, or restored from older data, and rebuilt.",
-		}),
-		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sickbay_directory_errors_total", ConstLabels: labels,
-			Help: "Rounds of writing that failed, because Redis was away or something wasn't known.",
-		}),
-		overflows: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sickbay_directory_overflows_total", ConstLabels: labels,
-			Help: "Times that more devices waited than are remembered, so that everything is compared instead.",
-		}),
+		writes: telemetry.DirectoryWrites.With(of).NewCounter(), differences: telemetry.DirectoryDifferences.With(of).NewCounter(),
+		lost: lost.WithLabelValues(), errors: failed.WithLabelValues(), overflows: overflows.WithLabelValues(),
+	}
+	asked := func(read func(*Writer) float64) func() float64 {
+		return func() float64 {
+			if w := writer(); w != nil {
+				return read(w)
+			}
+			return 0
+		}
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.writes, m.differences, m.lost, m.errors, m.overflows,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "sickbay_directory_waiting", ConstLabels: labels,
-			Help: "Devices whose entries wait to be written.",
-		}, func() float64 {
-			w := writer()
-			if w == nil {
-				return 0
-			}
+		m.writes, m.differences, lost, failed, overflows,
+		telemetry.DirectoryWaiting.With(of).Value(asked(func(w *Writer) float64 {
 			devices, _ := w.Waiting()
 			return float64(devices)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "sickbay_directory_current", ConstLabels: labels,
-			Help: "1 while the directory is written without error.",
-		}, func() float64 {
-			if w := writer(); w == nil || w.Err() != nil {
+		})),
+		telemetry.DirectoryLag.With(of).Value(asked(func(w *Writer) float64 { return w.Lag().Seconds() })),
+		telemetry.DirectoryCurrent.With(of).Value(asked(func(w *Writer) float64 {
+			if w.Err() != nil {
 				return 0
 			}
 			return 1
-		}),
+		})),
 	} {
 		errs = append(errs, registerer.Register(c))
 	}

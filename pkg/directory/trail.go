@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
 const (
@@ -36,10 +38,7 @@ type Trail struct {
 func NewTrail(directory *Directory, log *slog.Logger, registerer prometheus.Registerer) (*Trail, error) {
 	t := &Trail{
 		directory: directory, log: log.With("directory", string(FieldDecision)), wake: make(chan struct{}, 1), retry: 250 * time.Millisecond,
-		written: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sickbay_directory_decisions_total",
-			Help: "Decisions for the directory's transitions, by what became of them; those that were dropped waited for a Redis that was away.",
-		}, []string{"outcome"}),
+		written: telemetry.DirectoryDecisions.NewCounter(),
 	}
 	return t, registerer.Register(t.written)
 }

@@ -81,6 +81,8 @@ type Writer struct {
 	wake chan struct{}
 	// compare are the shards to be compared as a whole.
 	compare map[int]bool
+	// behind is when the oldest of these comparisons was asked for.
+	behind time.Time
 	// away is set while Redis doesn't answer.
 	away error
 
@@ -124,7 +126,7 @@ func (w *Writer) changedAt(at time.Time, keys ...device.Key) {
 	if len(w.waiting) > w.options.MaxWaiting {
 		clear(w.waiting)
 		for shard := range Shards {
-			w.compare[shard] = true
+			w.compareLater(shard)
 		}
 		w.options.Metrics.forgotten()
 	}
@@ -145,6 +147,24 @@ func (w *Writer) Waiting() (devices, shards int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.waiting), len(w.compare)
+}
+
+// Lag is for how long the directory has lacked something that was told; zero if it
+// lacks nothing.
+func (w *Writer) Lag() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	oldest := now
+	if len(w.compare) > 0 {
+		oldest = w.behind
+	}
+	for _, due := range w.waiting {
+		if due.Before(oldest) {
+			oldest = due
+		}
+	}
+	return now.Sub(oldest)
 }
 
 // Err tells why nothing can be written now; nil if all is well. It is nothing to
@@ -344,6 +364,14 @@ func (w *Writer) compareAll() {
 func (w *Writer) compareShard(shard int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.compareLater(shard)
+}
+
+// compareLater has a shard compared. The lock is held.
+func (w *Writer) compareLater(shard int) {
+	if len(w.compare) == 0 {
+		w.behind = time.Now()
+	}
 	w.compare[shard] = true
 }
 

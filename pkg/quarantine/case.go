@@ -39,12 +39,16 @@ type Case struct {
 	// Confirmed is set once a reading in this episode was a fault that the
 	// catalogue quarantines at once, and not only a suspicion.
 	Confirmed bool `json:"confirmed,omitempty"`
+	// FaultSeen is when the reading was seen that confirmed it first.
+	FaultSeen time.Time `json:"faultSeen,omitzero"`
 	// Actor is who opened the case: "sickbay", or an operator.
 	Actor string `json:"actor,omitempty"`
 	// Since is when the case was opened. FirstNotGood is when the device was
 	// first seen not good in this episode; no later reading moves it.
 	Since        time.Time `json:"since,omitzero"`
 	FirstNotGood time.Time `json:"firstNotGood,omitzero"`
+	// PhaseSince is when the present phase began.
+	PhaseSince time.Time `json:"phaseSince,omitzero"`
 	// GoodSince is when live looks began to find the device healthy without a
 	// break; zero while they don't.
 	GoodSince time.Time `json:"goodSince,omitzero"`

@@ -37,7 +37,25 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 	case Woke:
 	}
 	d.advance()
+	d.leave(c)
 	return d.c, d.owed()
+}
+
+// leave notes that the case left a phase, and for how long it was in it, on the
+// last decision that was made of the event.
+func (d *decision) leave(before Case) {
+	if d.c.Phase == before.Phase {
+		return
+	}
+	if last := len(d.c.Notices) - 1; before.Open() && last >= 0 && d.c.Notices[last].Seq > before.NoticeSeq {
+		// A case that an older worker began doesn't know when its phase began.
+		since := before.PhaseSince
+		if since.IsZero() {
+			since = before.Since
+		}
+		d.c.Notices[last].Left, d.c.Notices[last].Stayed = before.Phase, d.now.Sub(since)
+	}
+	d.c.PhaseSince = d.now
 }
 
 // decision is one call of Decide under way.
@@ -55,6 +73,8 @@ type decision struct {
 	worst     *Reading
 	confirmed bool
 	notGoodAt time.Time
+	// faultAt is when the first reading that quarantines at once was seen.
+	faultAt time.Time
 }
 
 // advance takes every transition that the evidence and the deadlines call for
@@ -93,7 +113,7 @@ func (d *decision) stepNone() {
 			return
 		}
 		d.open(PhaseQuarantined, worst.Reason, worst.Message)
-		d.c.Confirmed = true
+		d.c.Confirmed, d.c.FaultSeen = true, d.faultAt
 		d.enterQuarantine()
 	case value == device.Unknown && d.lost:
 		d.suspect(unknownReason, clip(d.c.Evidence().Message, maxMessage))

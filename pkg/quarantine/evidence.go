@@ -128,6 +128,9 @@ func (d *decision) late(r Reading) {
 func (d *decision) blame(r Reading) {
 	c := &d.c
 	confirms := r.Reason.Action == reason.ActionQuarantine
+	if confirms && !c.Confirmed && d.faultAt.IsZero() {
+		d.faultAt = r.Observed
+	}
 	if !c.Open() {
 		d.confirmed = d.confirmed || confirms
 		if d.worst == nil || outranks(r.Reason, r.Message, d.worst.Reason, d.worst.Message) {
@@ -135,7 +138,9 @@ func (d *decision) blame(r Reading) {
 		}
 		return
 	}
-	c.Confirmed = c.Confirmed || confirms
+	if confirms && !c.Confirmed {
+		c.Confirmed, c.FaultSeen = true, d.faultAt
+	}
 	d.raise(r.Reason, r.Message)
 }
 

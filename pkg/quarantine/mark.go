@@ -278,6 +278,9 @@ func (d *decision) markInForce(e MarkReported) {
 	if first {
 		c.Mark.InForceSince = d.now
 		d.notify(NoticeMarkInForce, true, fmt.Sprintf("mark %s keeps the device out", e.Name))
+		if !c.FaultSeen.IsZero() {
+			c.Notices[len(c.Notices)-1].Took = max(d.now.Sub(c.FaultSeen), 0)
+		}
 	}
 	d.lookForSlipped()
 }

@@ -43,7 +43,13 @@ type Notice struct {
 	Catalogue string `json:"catalogue,omitempty"`
 	Actor     string `json:"actor"`
 	Seen      string `json:"seen,omitempty"`
-	Text      string `json:"text"`
+	// Left is the phase that the decision ended, and Stayed how long that lasted.
+	Left   Phase         `json:"left,omitempty"`
+	Stayed time.Duration `json:"stayed,omitempty"`
+	// Took is the time from the sight of the fault to its mark, on the notice that
+	// the mark is in force for the first time in its epoch.
+	Took time.Duration `json:"took,omitempty"`
+	Text string        `json:"text"`
 }
 
 // notify records a decision. The actor is Sickbay unless an operator's word led

@@ -24,6 +24,11 @@ const (
 	PhaseClosed Phase = "Closed"
 )
 
+// OpenPhases are the phases of cases that aren't over, in the order of their lives.
+func OpenPhases() []Phase {
+	return []Phase{PhaseSuspect, PhaseRestricted, PhaseQuarantined, PhaseRecovering, PhaseRetired, PhaseGone, PhaseReleased}
+}
+
 // Waiting says what a case waits for inside its phase. A case that isn't closed
 // always has either a deadline of its own or a Waiting with a name.
 type Waiting string

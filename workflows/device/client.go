@@ -158,6 +158,20 @@ func (c *Client) OpenDevices(ctx context.Context) iter.Seq2[device.Key, error] {
 	}
 }
 
+// Count counts the open workflows in a phase, of one driver or of all, as far as
+// Temporal's visibility knows. It needs the search attributes.
+func (c *Client) Count(ctx context.Context, phase quarantine.Phase, driver string) (int64, error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running' AND %s = '%s'", WorkflowType, AttributePhase.GetName(), phase)
+	if driver != "" {
+		query += fmt.Sprintf(" AND %s = '%s'", AttributeDriver.GetName(), driver)
+	}
+	answer, err := c.temporal.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: query})
+	if err != nil {
+		return 0, fmt.Errorf("count device workflows: %w", err)
+	}
+	return answer.GetCount(), nil
+}
+
 // deviceOf finds the device of a workflow. An ID of three parts is a DRA device's.
 // With more, a slash may belong to a pool or to a resource, and the workflow is
 // asked.
