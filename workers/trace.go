@@ -20,11 +20,7 @@ import (
 
 // epochOf is the trace that a task belongs to.
 func epochOf[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce](task devicewf.Task[C]) telemetry.Epoch {
-	epoch := telemetry.Epoch{TraceParent: task.TraceParent, Began: time.Now()}
-	if task.Began != 0 {
-		epoch.Began = time.UnixMilli(task.Began)
-	}
-	return epoch
+	return telemetry.Epoch{TraceParent: task.TraceParent, Began: task.TraceBegan}
 }
 
 // span starts the span of an activity.

@@ -9,6 +9,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reading"
+	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -38,6 +39,8 @@ type Story struct {
 	Timeline  []quarantine.Notice   `json:"timeline"`
 	// UI is the address of its workflow in Temporal's UI, where that is configured.
 	UI string `json:"ui,omitempty"`
+	// Trace is the ID of the epoch's trace, where there is one.
+	Trace string `json:"trace,omitempty"`
 
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
@@ -134,6 +137,7 @@ func Tell(key device.Key, from Sources, now time.Time) Story {
 		if c.State != nil && c.State.Case.Device == key && c.State.Case.Open() {
 			state := c.State.Case
 			told.Case = &state
+			told.Trace = telemetry.Epoch{TraceParent: c.State.TraceParent}.TraceID()
 		}
 	}
 	for _, mark := range from.Cluster.Marks {

@@ -229,7 +229,7 @@ func (p *page) caseFields(s listing.Story) []field {
 		{"mark", []string{s.MarkText}},
 		{"operators said", p.words(c.Words)},
 		{"hardware", hardware(c)},
-		{"workflow", given(d.Workflow)}, p.uiField(s),
+		{"workflow", given(d.Workflow)}, p.uiField(s), {"trace", given(s.Trace)},
 	}
 }
 

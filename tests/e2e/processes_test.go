@@ -35,9 +35,9 @@ func starterEnvironment() []string {
 }
 
 // process runs `sickbay <command>` under a name as a part of the stack, with the
-// administrator's rights if no other kubeconfig is named. It returns when the
-// process runs, which may be before what it needs is there.
-func (c *cluster) process(name, command, kubeconfig string, env ...string) {
+// administrator's rights if no other kubeconfig is named. It returns the address
+// of its metrics when the process runs, which may be before what it needs is there.
+func (c *cluster) process(name, command, kubeconfig string, env ...string) (address string) {
 	c.t.Helper()
 	binary, err := product.Shared()
 	if err != nil {
@@ -47,9 +47,10 @@ func (c *cluster) process(name, command, kubeconfig string, env ...string) {
 	if kubeconfig != "" {
 		env = append(env, "SICKBAY_KUBECONFIG="+kubeconfig)
 	}
-	if _, err := product.Start(c.t.Context(), c.stack, product.Service{
+	address, err = product.Start(c.t.Context(), c.stack, product.Service{
 		Binary: binary, Command: command, Name: name, Env: env, Ready: "/healthz",
-	}); err != nil {
+	})
+	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() {
@@ -57,6 +58,7 @@ func (c *cluster) process(name, command, kubeconfig string, env ...string) {
 			c.t.Logf("%s said last:\n%s", name, c.lastLines(name, 60))
 		}
 	})
+	return address
 }
 
 // lastLines are the last lines of a process's log.

@@ -43,6 +43,9 @@ type Options struct {
 	// Redis runs a redis-server with an append-only file.
 	Redis bool
 
+	// Collector runs a receiver of OpenTelemetry's traces and metrics.
+	Collector bool
+
 	// Dir keeps the data, logs and certificates. Empty makes a temporary
 	// directory that Stop removes; a given one is kept, and a second stack on
 	// it finds the data of the first. Keep it short (socket paths).

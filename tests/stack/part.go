@@ -14,6 +14,7 @@ type Part string
 const (
 	PartTemporal       Part = "temporal/temporal-server"
 	PartTemporalCLI    Part = "temporal-cli/temporal"
+	PartCollector      Part = "collector/otlp-collector"
 	PartContainerd     Part = "containerd/containerd"
 	PartContainerdShim Part = "containerd/containerd-shim-runc-v2"
 	PartCtr            Part = "containerd/ctr"
@@ -89,7 +90,7 @@ func recipeFor(p Part) (recipe, error) {
 			return recipe{pkg: "go.etcd.io/etcd/server/v3", ldflags: strip}, nil
 		}
 		return recipe{pkg: "k8s.io/kubernetes/cmd/" + p.program(), ldflags: strip + kubernetesVersion(r)}, nil
-	case p == PartTemporal:
+	case p == PartTemporal, p == PartCollector:
 		return recipe{pkg: ".", ldflags: strip}, nil
 	case p == PartTemporalCLI:
 		return recipe{pkg: "github.com/temporalio/cli/cmd/temporal", version: temporalCLIVersion, ldflags: strip}, nil

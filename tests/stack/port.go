@@ -33,6 +33,7 @@ const (
 	_
 	_
 	portRedis
+	portOTLP
 	firstFreePort
 )
 

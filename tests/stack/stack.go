@@ -27,6 +27,7 @@ const (
 	ControllerManager = "controller-manager"
 	Temporal          = "temporal"
 	Redis             = "redis"
+	Collector         = "otlp-collector"
 )
 
 // Stack is a set of running parts.
@@ -139,6 +140,9 @@ func (o Options) parts() ([]Part, error) {
 	if o.Temporal {
 		parts = append(parts, PartTemporal)
 	}
+	if o.Collector {
+		parts = append(parts, PartCollector)
+	}
 	return parts, nil
 }
 
@@ -168,6 +172,9 @@ func (s *Stack) startOn(ctx context.Context, taken map[int]bool) (err error) {
 	}
 	if s.opts.Redis {
 		starts = append(starts, s.startRedis)
+	}
+	if s.opts.Collector {
+		starts = append(starts, s.startCollector)
 	}
 	begin := time.Now()
 	if err := together(ctx, starts...); err != nil {

@@ -134,7 +134,7 @@ func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSe
 		return quarantine.Message{Verb: "signal", Malformed: fmt.Sprintf("it is about %s and not about this device", signal.Device)}
 	}
 	if signal.TraceParent != "" && !r.Case.Open() {
-		r.TraceParent = signal.TraceParent
+		r.TraceParent, r.TraceBegan = signal.TraceParent, workflow.Now(r.ctx)
 	}
 	return any(signal.Event).(quarantine.Event)
 }

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"time"
+
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
@@ -14,8 +16,10 @@ const stateVersion = 1
 type State struct {
 	Version int             `json:"version"`
 	Case    quarantine.Case `json:"case"`
-	// TraceParent belongs to the epoch: it came with the event that opened the case.
-	TraceParent string `json:"traceparent,omitempty"`
+	// TraceParent belongs to the epoch: it came with the event that opened the case,
+	// at TraceBegan.
+	TraceParent string    `json:"traceparent,omitempty"`
+	TraceBegan  time.Time `json:"traceBegan,omitzero"`
 	// Runs counts how often the workflow continued as new.
 	Runs int `json:"runs,omitempty"`
 }

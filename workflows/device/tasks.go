@@ -25,11 +25,9 @@ const (
 
 // Task is what an activity is given: a command, and the trace of its epoch.
 type Task[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce] struct {
-	Command     C      `json:"command"`
-	TraceParent string `json:"traceparent,omitempty"`
-	// Began is when the epoch began, in Unix milliseconds: its trace is as old.
-	// Zero is now.
-	Began int64 `json:"began,omitempty"`
+	Command     C         `json:"command"`
+	TraceParent string    `json:"traceparent,omitempty"`
+	TraceBegan  time.Time `json:"traceBegan,omitzero"`
 }
 
 // tasks are the activities under way, at most one of each kind.
@@ -89,13 +87,13 @@ func (t *tasks) await(selector workflow.Selector, r *runner) {
 
 func (r *runner) putMark(c quarantine.PutMark) *task {
 	summary := fmt.Sprintf("mark %s, epoch %d: %s", c.Device, c.Epoch, c.Reason.Code)
-	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent, Began: r.Case.Epoch})
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, c.Revision) }}
 }
 
 func (r *runner) liftMark(c quarantine.LiftMark) *task {
 	summary := fmt.Sprintf("remove the mark of %s, epoch %d", c.Device, c.Epoch)
-	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent, Began: r.Case.Epoch})
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, 0) }}
 }
 
@@ -136,7 +134,7 @@ func (r *runner) look(c quarantine.Look) *task {
 			NonRetryableErrorTypes: []string{ErrorRefused},
 		},
 	})
-	future := workflow.ExecuteActivity(ctx, ActivityLook, Task[quarantine.Look]{Command: c, TraceParent: r.TraceParent, Began: r.Case.Epoch})
+	future := workflow.ExecuteActivity(ctx, ActivityLook, Task[quarantine.Look]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	return &task{future, func(f workflow.Future) quarantine.Event {
 		var looked quarantine.Looked
 		if err := f.Get(r.ctx, &looked); err != nil {
@@ -153,7 +151,7 @@ func (r *runner) announce(c quarantine.Announce) *task {
 		Summary:             fmt.Sprintf("announce %d decisions about %s", len(c.Notices), c.Device),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
-	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, Began: r.Case.Epoch})
+	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	last := c.Notices[len(c.Notices)-1].Seq
 	return &task{future, func(f workflow.Future) quarantine.Event {
 		if err := f.Get(r.ctx, nil); err != nil {

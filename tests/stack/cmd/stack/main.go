@@ -1,5 +1,6 @@
 // Command stack starts the dev stack by hand: a Kubernetes control plane with
-// simulated nodes, Temporal with its UI, and Redis. It prints what to export
+// simulated nodes, Temporal with its UI, Redis, and a receiver of
+// OpenTelemetry's traces. It prints what to export
 // and runs until Ctrl-C or SIGTERM, then stops everything and leaves nothing.
 //
 //	go run ./stack/cmd/stack --kubernetes 1.36 --nodes 3 --devices 8
@@ -71,7 +72,7 @@ func run(ctx context.Context, f flags) error {
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	s, err := stack.Run(ctx, stack.Options{
-		Kubernetes: f.kubernetes, Temporal: true, Redis: true,
+		Kubernetes: f.kubernetes, Temporal: true, Redis: true, Collector: true,
 		SearchAttributes: attributes, Dir: f.dir, Logf: say,
 	})
 	if err != nil {
@@ -112,6 +113,7 @@ func announce(out io.Writer, s *stack.Stack) {
 		{"TEMPORAL_NAMESPACE", s.TemporalNamespace()},
 		{"TEMPORAL_UI", s.TemporalUI()},
 		{"REDIS_ADDRESS", s.RedisAddress()},
+		{"OTLP_ENDPOINT", s.OTLPEndpoint()},
 	} {
 		fmt.Fprintf(out, "export %s=%s\n", line[0], line[1])
 	}
@@ -122,7 +124,7 @@ func build(ctx context.Context, f flags) error {
 	if f.oneVersion {
 		versions = []string{f.kubernetes}
 	}
-	parts := []stack.Part{stack.PartTemporal}
+	parts := []stack.Part{stack.PartTemporal, stack.PartCollector}
 	for _, version := range versions {
 		controlPlane, err := stack.ControlPlaneParts(version)
 		if err != nil {
