@@ -101,7 +101,7 @@ func runDevice(ctx context.Context, streams Streams, flags deviceFlags, name str
 	if err := show.PrintStory(streams.Out, story, format, colour, flags.timeline); err != nil {
 		return fmt.Errorf("print the story: %w", err)
 	}
-	return told(streams, story.Problems, story.Notes)
+	return told(streams, story.Problems, slices.Concat(story.Notes, from.withoutDirectory(ctx)))
 }
 
 // story asks every source for what it knows of one device.

@@ -23,7 +23,14 @@ type devicesFlags struct {
 	watch    bool
 	counts   bool
 	unmapped bool
+	from     string
 }
+
+// What --from takes.
+const (
+	fromCluster   = "cluster"
+	fromDirectory = "directory"
+)
 
 func newDevices(streams Streams) *cobra.Command {
 	var flags devicesFlags
@@ -59,7 +66,13 @@ by && are judged, which is what drivers' own classes are made of. Of a class tha
 demands more, only devices are known that are allocated by it, and the command
 says so. A device plugin's device has its resource as its class.
 
-The command reads ResourceSlices, ResourceClaims, DeviceClasses, Pods and
+--from directory answers from the device directory, without a list of all Pods of
+the cluster: the way for dashboards, scripts and fleets of many thousand devices.
+It needs SICKBAY_REDIS_ADDRESSES, says how old it is where it isn't current, knows
+no unmapped faults, and of a device that nobody holds no class. Where the directory
+is away, the cluster answers, and the command says so.
+
+By default the command reads ResourceSlices, ResourceClaims, DeviceClasses, Pods and
 DeviceTaintRules, and asks Temporal for the open cases. Without Temporal it
 answers from the marks and says so; what it could not read is said on standard
 error.
@@ -83,6 +96,7 @@ error.
 	set.BoolVarP(&flags.watch, "watch", "w", false, "go on showing what changes, until SIGINT")
 	set.BoolVar(&flags.counts, "counts", false, "only count the devices by phase")
 	set.BoolVar(&flags.unmapped, "unmapped", false, "list the health entries that lead to no one device, and aren't Healthy")
+	set.StringVar(&flags.from, "from", fromCluster, "where to look: cluster, or directory")
 	set.BoolVar(&flags.filter.Faulty, "faulty", false, "only devices with a case, a mark, or a report that isn't Healthy")
 	set.StringSliceVar(&flags.filter.Nodes, "node", nil, "only devices on these nodes")
 	set.StringSliceVar(&flags.filter.Drivers, "driver", nil, "only devices of these DRA drivers or device-plugin resources")
@@ -91,6 +105,7 @@ error.
 	set.StringSliceVar(&flags.filter.Reasons, "reason", nil, "only devices whose case has one of these reason codes; with --unmapped, entries with this WHY")
 	set.StringVar(&flags.order.By, "sort-by", "name", strings.Join(listing.Orders(), ", ")+": the worst or oldest first")
 	set.BoolVar(&flags.order.Reverse, "reverse", false, "sort the other way round")
+	completeWords(command, "from", fromCluster, fromDirectory)
 	completeWords(command, "sort-by", listing.Orders()...)
 	completeFlag(command, "phase", completeList(func(context.Context) []string { return listing.Phases() }))
 	completeFlag(command, "reason", completeList(reasonCodes))
@@ -106,6 +121,12 @@ func (f *devicesFlags) check(format show.Format) error {
 	switch {
 	case f.watch && (f.counts || f.unmapped):
 		return errors.New("--watch shows devices, with their counts; leave --counts and --unmapped out")
+	case f.from != fromCluster && f.from != fromDirectory:
+		return fmt.Errorf("--from %q: want cluster or directory", f.from)
+	case f.from == fromDirectory && f.watch:
+		return errors.New("--watch follows the cluster; leave --from directory out")
+	case f.from == fromDirectory && f.unmapped:
+		return errors.New("--unmapped entries lead to no device, and the directory has devices only; leave --from directory out")
 	case f.watch && !tables:
 		return fmt.Errorf("--watch shows table or wide, not %s", format)
 	case f.counts && f.unmapped:
@@ -131,6 +152,9 @@ func runDevices(ctx context.Context, streams Streams, flags devicesFlags) error 
 		return err
 	}
 	defer from.close()
+	if flags.from == fromDirectory && from.directory == nil {
+		return &usageError{errors.New("--from directory needs the device directory: set SICKBAY_REDIS_ADDRESSES")}
+	}
 	if flags.watch {
 		return live.Run(ctx, live.Options{
 			Clients: from.clients, Temporal: from.temporal, Namespace: from.namespace, Filter: flags.filter, Order: flags.order,
@@ -144,13 +168,10 @@ func runDevices(ctx context.Context, streams Streams, flags devicesFlags) error 
 func listDevices(ctx context.Context, streams Streams, flags devicesFlags, format show.Format, colour bool, from *sources) error {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	cluster, err := listing.Read(ctx, from.clients)
+	whole, unknown, err := read(ctx, flags, from)
 	if err != nil {
 		return err
 	}
-	cases, away, problems := from.cases(ctx, nil)
-	cluster.Problems = append(cluster.Problems, problems...)
-	whole := listing.Join(cluster, cases, time.Now().UTC())
 	narrowed, missing := whole.Narrow(flags.filter)
 	narrowed = narrowed.Sort(flags.order)
 	print := show.Print
@@ -169,9 +190,40 @@ func listDevices(ctx context.Context, streams Streams, flags devicesFlags, forma
 	}
 	lacking := told(streams, narrowed.Problems, notes)
 	if len(missing) > 0 {
-		return unknownNames(listing.NewSurvey(cluster), missing, away)
+		return unknown(missing)
 	}
 	return lacking
+}
+
+// read lists all devices from where the flags say; unknown says of names that
+// aren't among them what may have been meant.
+func read(ctx context.Context, flags devicesFlags, from *sources) (whole listing.Listing, unknown func(names []string) error, err error) {
+	var instead []string
+	if flags.from == fromDirectory {
+		whole, err := listing.ReadDirectory(ctx, from.directory, time.Now().UTC())
+		if err == nil {
+			return whole, func(names []string) error {
+				var errs []error
+				for _, name := range names {
+					errs = append(errs, whole.Unknown(name))
+				}
+				return errors.Join(errs...)
+			}, nil
+		}
+		instead = append(instead, fmt.Sprintf("the device directory is away (%v); this answer is from the cluster, its marks and Temporal", err))
+	}
+	cluster, err := listing.Read(ctx, from.clients)
+	if err != nil {
+		return listing.Listing{}, nil, err
+	}
+	cases, away, problems := from.cases(ctx, nil)
+	cluster.Problems = slices.Concat(instead, cluster.Problems, problems)
+	if len(instead) == 0 {
+		cluster.Notes = append(cluster.Notes, from.withoutDirectory(ctx)...)
+	}
+	return listing.Join(cluster, cases, time.Now().UTC()), func(names []string) error {
+		return unknownNames(listing.NewSurvey(cluster), names, away)
+	}, nil
 }
 
 // unknownNames says of each name what may have been meant.

@@ -18,6 +18,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/cmd/show"
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/directory"
 )
 
 // readLimit bounds one reading of the cluster.
@@ -77,6 +78,9 @@ type sources struct {
 	// defaultNamespace is the kubeconfig's.
 	defaultNamespace string
 	ui               string
+	// directory is nil where none is configured.
+	directory *directory.Directory
+	end       func()
 }
 
 // connect sets the sources up. It talks to none of them.
@@ -102,13 +106,38 @@ func (f *peopleFlags) connect() (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown, end, err := connectDirectory(set.Redis, "sickbay-devices", silent)
+	if err != nil {
+		return nil, err
+	}
 	return &sources{
+		directory: shown, end: end,
 		clients:  listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()},
 		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
 	}, nil
 }
 
-func (s *sources) close() { s.temporal.Close() }
+func (s *sources) close() {
+	s.end()
+	s.temporal.Close()
+}
+
+// directoryLimit bounds a question to the directory whose answer only adds a note.
+const directoryLimit = time.Second
+
+// withoutDirectory says that the directory is away, where there should be one:
+// whoever else reads it lacks what this answer has from cluster, marks and Temporal.
+func (s *sources) withoutDirectory(ctx context.Context) (notes []string) {
+	if s.directory == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, directoryLimit)
+	defer cancel()
+	if _, err := s.directory.Status(ctx); err != nil {
+		return []string{fmt.Sprintf("the device directory is away (%v); this answer is from the cluster, its marks and Temporal, and lacks nothing by that", err)}
+	}
+	return nil
+}
 
 // cases asks Temporal for the open cases of these devices' workflows, or for all.
 // missing tells that it didn't say which there are.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func runPod(ctx context.Context, streams Streams, flags podFlags, text string) e
 	if err := show.PrintPod(streams.Out, story, format, colour); err != nil {
 		return fmt.Errorf("print the Pod's devices: %w", err)
 	}
-	return told(streams, story.Problems, story.Notes)
+	return told(streams, story.Problems, slices.Concat(story.Notes, from.withoutDirectory(ctx)))
 }
 
 // podStory asks every source for what it knows of one Pod's devices.

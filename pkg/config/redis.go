@@ -39,11 +39,10 @@ type RedisTLS struct {
 type Rebuild struct {
 	Client
 	Reasons Reasons
-	Redis   Redis
 }
 
 func (r *Rebuild) check() []error {
-	errs := slices.Concat(r.Client.check(), r.Reasons.check(), r.Redis.check())
+	errs := slices.Concat(r.Client.check(), r.Reasons.check())
 	if !r.Redis.Configured() {
 		errs = append(errs, wrong(errors.New("SICKBAY_REDIS_ADDRESSES: want the address of the Redis whose directory is to be rebuilt")))
 	}

@@ -80,7 +80,8 @@ func (s Service) check() []error {
 type Client struct {
 	Kubernetes
 	Temporal   Temporal
+	Redis      Redis
 	TemporalUI string `split_words:"true" form:"url" desc:"Address of Temporal's web UI, for links to the workflows of cases. Empty: none are shown."`
 }
 
-func (c *Client) check() []error { return c.Temporal.check() }
+func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.check()...) }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -187,11 +188,57 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 
 	t.Run("the page says what its commands do", func(t *testing.T) { o.page(t, redis) })
 
+	o.findsTheSameInTheDirectory(key, redis)
+
 	c.kill("redis")
+	o.env = redis
+	for _, from := range []string{"cluster", "directory"} {
+		code := map[string]int{"cluster": 0, "directory": 3}[from]
+		o.wants("devices from the "+from+" without Redis", o.types(o.binary, "devices", "--from", from), code,
+			"the device directory is away", "Quarantined", key.String())
+	}
+	o.wants("a story without Redis", o.types(o.binary, "device", key.String()), 0, "the device directory is away")
 	away, a := o.trail(redis, "--since", began.Format(time.RFC3339Nano))
 	if a.code != 3 || !strings.Contains(a.err, "the directory is away") || !slices.Equal(away.Decisions, fromTemporal.Decisions) {
 		t.Errorf("without Redis: exit code %d, %q, %+v", a.code, a.err, away.Decisions)
 	}
+}
+
+// findsTheSameInTheDirectory compares what the directory answers with what the
+// cluster does: the same but for what the directory doesn't have.
+func (o *operator) findsTheSameInTheDirectory(sick device.Key, redis []string) {
+	o.t.Helper()
+	o.wants("from a directory that isn't configured", o.types(o.binary, "devices", "--from", "directory"), 2, "SICKBAY_REDIS_ADDRESSES")
+	before := o.env
+	o.env = redis
+	defer func() { o.env = before }()
+	list := func(from string) ([]listing.Device, error) {
+		a := o.types(o.binary, "devices", "-o", "json", "--from", from)
+		var read listing.Listing
+		if err := json.Unmarshal([]byte(a.out), &read); err != nil || a.code != 0 || a.err != "" {
+			return nil, fmt.Errorf("devices --from %s: exit code %d, %w: %s", from, a.code, err, a.err)
+		}
+		for i := range read.Devices {
+			if len(read.Devices[i].Holders) == 0 {
+				read.Devices[i].Classes = nil // of a device that nobody holds, the directory has none
+			}
+		}
+		return read.Devices, nil
+	}
+	o.eventually("directory and cluster answer alike", 45*time.Second, func(context.Context) error {
+		cluster, err := list("cluster")
+		if err != nil {
+			return err
+		}
+		directory, err := list("directory")
+		if err == nil && !reflect.DeepEqual(cluster, directory) {
+			err = fmt.Errorf("cluster\n%+v\ndirectory\n%+v", cluster, directory)
+		}
+		return err
+	})
+	o.wants("a name that isn't in the directory", o.types(o.binary, "devices", "--from", "directory", sick.String()+"0"), 4, "did you mean "+sick.String())
+	o.wants("unmapped faults of the directory", o.types(o.binary, "devices", "--from", "directory", "--unmapped"), 2, "leave --from directory out")
+	o.wants("somewhere else", o.types(o.binary, "devices", "--from", "redis"), 2, "want cluster or directory")
 }
 
 // follow runs `sickbay audit --follow` and returns what waits for its first line.

@@ -31,6 +31,8 @@ import (
 type operator struct {
 	*cluster
 	binary, plugin, completion string
+	// env are variables of its commands, beside those that lead to the stack.
+	env []string
 }
 
 func (c *cluster) operator() *operator {
@@ -69,6 +71,7 @@ func (o *operator) types(program string, args ...string) answer {
 	o.t.Helper()
 	command := exec.CommandContext(o.t.Context(), program, args...)
 	command.Env = append(append(os.Environ(), product.Environment(o.stack)...), "SICKBAY_TEMPORAL_UI="+o.stack.TemporalUI())
+	command.Env = append(command.Env, o.env...)
 	var out, failed bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failed
 	err := command.Run()

@@ -1,0 +1,121 @@
+package listing
+
+// This file answers from the device directory instead of the cluster: a fleet of
+// many thousand devices without a list of all its Pods.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/spelling"
+)
+
+// beatLimit is how long ago the directory's writer may have said that it is alive
+// for what it wrote to count as the present.
+const beatLimit = 30 * time.Second
+
+// ReadDirectory gives all devices as the directory has them. It is as complete and
+// as young as Problems says, and knows no unmapped faults: an entry is a device's.
+func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time) (Listing, error) {
+	listing := Listing{At: now, Devices: []Device{}, Unmapped: []device.Unmapped{}, Problems: []string{}}
+	shards, err := from.Status(ctx)
+	if err != nil {
+		return Listing{}, err
+	}
+	listing.Problems = append(listing.Problems, lacks(shards, now)...)
+	for entry, err := range from.List(ctx, directory.Query{}) {
+		if errors.Is(err, directory.ErrFormat) {
+			listing.Problems = append(listing.Problems, err.Error()+"; `sickbay rebuild` writes it anew")
+			continue
+		}
+		if err != nil {
+			return Listing{}, err
+		}
+		listing.Devices = append(listing.Devices, ofEntry(entry))
+	}
+	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	return listing, nil
+}
+
+// lacks says for what reasons the directory may not be how things are.
+func lacks(shards []directory.Status, now time.Time) []string {
+	var partial int
+	var blind string
+	beat := now
+	for _, s := range shards {
+		if !s.WholeSeen || !s.WholeCase {
+			partial++
+		}
+		if s.Beat.Before(beat) {
+			beat = s.Beat
+		}
+		blind = cmp.Or(blind, s.Blind)
+	}
+	var problems []string
+	if partial > 0 {
+		problems = append(problems, fmt.Sprintf("%d of the directory's %d shards aren't filled yet: devices or cases may be missing", partial, len(shards)))
+	}
+	switch age := now.Sub(beat); {
+	case beat.IsZero():
+		problems = append(problems, "no starter has written the directory yet")
+	case age > beatLimit:
+		problems = append(problems, fmt.Sprintf("no starter has written the directory for %s: what is seen may be older than that", age.Round(time.Second)))
+	}
+	if blind != "" {
+		problems = append(problems, "the starter that writes the directory can't see everything: "+blind)
+	}
+	return problems
+}
+
+// Unknown says of a name that isn't in the listing what may be meant.
+func (l Listing) Unknown(name string) error {
+	var names []string
+	for _, d := range l.Devices {
+		names = append(names, d.Name)
+	}
+	text := fmt.Sprintf("no device in the directory is called %s", name)
+	if near := spelling.Near(name, names, mostNamed); len(near) > 0 {
+		return &notFound{text + "; did you mean " + alternatives(near, mostNamed) + "?"}
+	}
+	return &notFound{text + "; `sickbay devices` without --from directory asks the cluster"}
+}
+
+// ofEntry is a device as its entry has it.
+func ofEntry(e directory.Entry) Device {
+	d := Device{Name: e.Device.String(), Path: e.Device.Path(), Key: e.Device, Node: e.Device.Node}
+	if seen := e.Seen; seen != nil {
+		d.Node, d.Listed, d.Classes = seen.Node, seen.Listed || seen.Health != "", seen.Classes
+		d.Health, d.Message = seen.Health, seen.Message
+		for _, h := range seen.Holders {
+			d.Holders = append(d.Holders, Holder{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Claim: h.Claim})
+		}
+	}
+	c := e.Case
+	if c == nil {
+		return d
+	}
+	d.Node = cmp.Or(d.Node, c.Node)
+	d.Phase, d.Waiting, d.Reason, d.Epoch, d.Attempt, d.Workflow = c.Phase, c.Waiting, string(c.Reason), c.Epoch, c.Attempt, c.Workflow
+	d.Source = SourceCase
+	if c.Source == directory.SourceMark {
+		d.Source = SourceMark
+	}
+	if c.Severity != 0 {
+		d.Severity = c.Severity.String()
+	}
+	if !c.Since.IsZero() {
+		d.Since = moment(c.Since)
+	}
+	d.Message = cmp.Or(d.Message, c.Message)
+	if c.Mark.State != "" {
+		d.Mark = &Mark{State: string(c.Mark.State), Name: c.Mark.Name, Epoch: c.Epoch, Detail: c.Mark.Detail}
+	}
+	return d
+}
