@@ -63,14 +63,8 @@ func (s service) serve(ctx context.Context) error {
 
 	err = s.runBounded(ctx)
 
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if failed := s.told.Stop(closing); failed != nil {
-		s.log.Warn("the last spans and metrics didn't reach the collector", "error", failed)
-	}
-	if failed := server.Shutdown(closing); failed != nil {
-		s.log.Warn("answers under way were cut off", "error", failed)
-	}
+	s.within("the last spans and metrics didn't reach the collector", s.told.Stop)
+	s.within("answers under way were cut off", server.Shutdown)
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("serve %s: %w", s.address, failed))
 	}
@@ -79,6 +73,18 @@ func (s service) serve(ctx context.Context) error {
 	}
 	s.log.Info("ended")
 	return nil
+}
+
+// closeLimit bounds each step of putting down what isn't the work itself.
+const closeLimit = 2 * time.Second
+
+// within does one such step, and says what it means if it fails.
+func (s service) within(means string, step func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	if err := step(ctx); err != nil {
+		s.log.Warn(means, "error", err)
+	}
 }
 
 func (s service) handler(stopping condition) http.Handler {

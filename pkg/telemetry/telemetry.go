@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,14 +36,16 @@ type Options struct {
 	// Instance tells this process from others of its kind.
 	Instance string
 	// Endpoint is the URL of a collector that takes OTLP over gRPC. Empty: what
-	// OTEL_EXPORTER_OTLP_ENDPOINT says; where that is empty too, nothing is exported.
+	// OTEL_EXPORTER_OTLP_ENDPOINT says, or for one of the two
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and OTEL_EXPORTER_OTLP_METRICS_ENDPOINT;
+	// where all are empty, nothing is exported.
 	Endpoint string
 	Log      *slog.Logger
 }
 
-// exports tells whether there is a collector.
-func (o Options) exports() bool {
-	return o.Endpoint != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
+// exports tells whether there is a collector for "TRACES" or for "METRICS".
+func (o Options) exports(signal string) bool {
+	return cmp.Or(o.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT")) != ""
 }
 
 // Telemetry is what a process counts and traces with.
@@ -83,20 +86,22 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, fmt.Errorf("set up the metrics of the Temporal SDK: %w", err)
 	}
 	readers := []metric.Option{metric.WithResource(self), metric.WithReader(shown)}
-	if o.exports() {
+	if o.exports("TRACES") {
 		spans, err := t.exportSpans(ctx, o, self)
 		if err != nil {
 			return nil, err
 		}
+		t.Tracer = Tracer{spans}
+		t.shutdown = append(t.shutdown, spans.Shutdown)
+	}
+	if o.exports("METRICS") {
 		pushed, err := t.exportMetrics(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		t.Tracer = Tracer{spans}
 		readers = append(readers, metric.WithReader(pushed))
-		t.shutdown = append(t.shutdown, spans.Shutdown)
-		otel.SetErrorHandler(&errorLog{log: t.log})
 	}
+	otel.SetErrorHandler(&errorLog{log: t.log})
 	t.meters = metric.NewMeterProvider(readers...)
 	t.shutdown = append(t.shutdown, t.meters.Shutdown)
 	if t.Kubernetes, err = newKubernetesCalls(t.Registry, t.Tracer); err != nil {
