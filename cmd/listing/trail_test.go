@@ -25,7 +25,7 @@ func TestATrailIsNarrowedByEveryFilterAndInOrder(t *testing.T) {
 	const dra, plugin = "gpu.example.com/node-0/gpu-0", "node-1|example.com/gpu|GPU-1"
 	all := []directory.Decision{
 		trailDecision(t, plugin, "node-1", 3, quarantine.NoticeClosed, "sickbay"),
-		trailDecision(t, dra, "node-0", 2, quarantine.NoticeMessage, "ada@example.com"),
+		trailDecision(t, dra, "node-0", 2, quarantine.NoticeMessage, "oncall@example.com"),
 		trailDecision(t, dra, "node-0", 1, quarantine.NoticeOpened, "sickbay"),
 	}
 	key := all[1].Device

@@ -71,7 +71,7 @@ func withCase(t *testing.T, from listing.Sources) listing.Sources {
 		},
 		Mark:     quarantine.Mark{State: quarantine.MarkInForce, Name: "sickbay-node-1-gpu-0-1f", InForceSince: since, Revision: 1, Written: 1},
 		LookedAt: now.Add(-10 * time.Second), LeaseUntil: since.Add(time.Hour),
-		Words: []quarantine.Word{{Verb: quarantine.VerbExtend, Actor: "ada@example.com", Reason: "a spare is on its way", At: now.Add(-time.Minute)}},
+		Words: []quarantine.Word{{Verb: quarantine.VerbExtend, Actor: "oncall@example.com", Reason: "a spare is on its way", At: now.Add(-time.Minute)}},
 	}
 	from.Cluster.Marks = []kube.Mark{{
 		Device: c.Device, Node: "node-1", Intact: true, Found: quarantine.MarkFound{Name: c.Mark.Name, Epoch: c.Epoch, Since: since.UnixMilli()},
@@ -109,7 +109,7 @@ Case
   record          epoch 1793613510000, attempt 0, lease until 2026-11-02 10:58:30 UTC (in 58m)
   last look       2026-11-02 09:59:50 UTC (10s ago)
   mark            sickbay-node-1-gpu-0-1f in force since 2026-11-02 09:58:30 UTC, lease until 2026-11-02 10:58:30 UTC
-  operators said  extend by ada@example.com, 2026-11-02 09:59:00 UTC (60s ago): a spare is on its way
+  operators said  extend by oncall@example.com, 2026-11-02 09:59:00 UTC (60s ago): a spare is on its way
   hardware        uuid GPU-0
   workflow        device/gpu.example.com/node-1/gpu-0
 

@@ -20,7 +20,7 @@ func trailDecisions() []listing.Decision {
 	}
 	return []listing.Decision{
 		decision(quarantine.Notice{Seq: 1, At: at, Kind: quarantine.NoticeOpened, Alert: true, Epoch: 9, Phase: quarantine.PhaseQuarantined, Reason: "XidFallenOffBus", Severity: "fatal", Actor: "sickbay", Seen: "train-0\x1b[31m", Text: "case opened"}),
-		decision(quarantine.Notice{Seq: 2, At: at.Add(time.Second), Kind: quarantine.NoticeMessage, Epoch: 9, Phase: quarantine.PhaseQuarantined, Actor: "ada@example.com", Seen: "extend: a spare", Text: "lease extended"}),
+		decision(quarantine.Notice{Seq: 2, At: at.Add(time.Second), Kind: quarantine.NoticeMessage, Epoch: 9, Phase: quarantine.PhaseQuarantined, Actor: "oncall@example.com", Seen: "extend: a spare", Text: "lease extended"}),
 	}
 }
 
@@ -30,9 +30,9 @@ func TestATrailShowsWhoSawAndDecidedWhat(t *testing.T) {
 	if err := PrintTrail(&out, trail, Table, true); err != nil {
 		t.Fatal(err)
 	}
-	want := bold + "TIME (UTC)           DEVICE                        DECISION         BY               SEEN             WHAT" + reset + "\n" +
-		yellow + "2026-11-30 01:02:03  gpu.example.com/node-0/gpu-0  CaseOpened       sickbay          train-0 [31m     case opened" + reset + "\n" +
-		"2026-11-30 01:02:04  gpu.example.com/node-0/gpu-0  OperatorMessage  ada@example.com  extend: a spare  lease extended\n"
+	want := bold + "TIME (UTC)           DEVICE                        DECISION         BY                  SEEN             WHAT" + reset + "\n" +
+		yellow + "2026-11-30 01:02:03  gpu.example.com/node-0/gpu-0  CaseOpened       sickbay             train-0 [31m     case opened" + reset + "\n" +
+		"2026-11-30 01:02:04  gpu.example.com/node-0/gpu-0  OperatorMessage  oncall@example.com  extend: a spare  lease extended\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
@@ -48,7 +48,7 @@ func TestATrailShowsWhoSawAndDecidedWhat(t *testing.T) {
 	if err := PrintTrail(&out, trail, JSON, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"kind": "OperatorMessage"`, `"actor": "ada@example.com"`, `"node": "node-0"`, `"name": "gpu.example.com/node-0/gpu-0"`, `"seq": 2`} {
+	for _, want := range []string{`"kind": "OperatorMessage"`, `"actor": "oncall@example.com"`, `"node": "node-0"`, `"name": "gpu.example.com/node-0/gpu-0"`, `"seq": 2`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the JSON lacks %s:\n%s", want, out.String())
 		}

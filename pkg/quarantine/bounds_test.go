@@ -32,8 +32,8 @@ func TestACaseStaysSmall(t *testing.T) {
 				// Nothing is announced, as when the API is away.
 				for _, e := range []event{
 					observed(r), reported(quarantine.OutcomeRefused, text(i)), looked.Answer(),
-					always(quarantine.Message{Verb: quarantine.VerbRelease, Actor: "ada@example.com", Reason: text(i)[:min(len(text(i)), 80)]}),
-					always(quarantine.Message{Verb: quarantine.VerbRelease, Actor: "ada@example.com", Reason: text(i)}),
+					always(quarantine.Message{Verb: quarantine.VerbRelease, Actor: "oncall@example.com", Reason: text(i)[:min(len(text(i)), 80)]}),
+					always(quarantine.Message{Verb: quarantine.VerbRelease, Actor: "oncall@example.com", Reason: text(i)}),
 					always(quarantine.Message{Verb: quarantine.VerbRelease, Malformed: text(i)}),
 				} {
 					l.c, l.owed = quarantine.Decide(l.c, e(l.c, l.now), l.now, l.p)
@@ -86,7 +86,7 @@ func TestNoticesThatPileUpShowTheirGap(t *testing.T) {
 	l.run(unheld())
 	heard := l.c.NoticeSeq
 	for i := range 100 {
-		m := quarantine.Message{Verb: quarantine.VerbRelease, Actor: "ada@example.com", Reason: fmt.Sprint(i)}
+		m := quarantine.Message{Verb: quarantine.VerbRelease, Actor: "oncall@example.com", Reason: fmt.Sprint(i)}
 		l.c, l.owed = quarantine.Decide(l.c, m, l.now, l.p)
 	}
 	notices := commandOf[quarantine.Announce](t, l.owed).Notices

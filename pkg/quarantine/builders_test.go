@@ -113,7 +113,7 @@ func always(e quarantine.Event) event {
 func woke() event { return always(quarantine.Woke{}) }
 
 func says(verb quarantine.Verb) event {
-	return always(quarantine.Message{Verb: verb, Actor: "ada@example.com", Reason: "replaced the riser"})
+	return always(quarantine.Message{Verb: verb, Actor: "oncall@example.com", Reason: "replaced the riser"})
 }
 
 // LookedBuilder builds a live look's answer.

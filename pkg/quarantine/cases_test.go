@@ -178,7 +178,7 @@ func TestCase07OneDeviceInManyStatuses(t *testing.T) {
 	// Both Pods of the claim's reservedFor are holders.
 	l.at(9, inForce())
 	l.at(10, MakeLooked().Reading(a).Reading(MakeReading("serve-b").Unhealthy(majorFault).Version("2")).Answer())
-	err := quarantine.Refuse(l.c, quarantine.Message{Verb: quarantine.VerbEvict, Actor: "ada", Reason: "free it"})
+	err := quarantine.Refuse(l.c, quarantine.Message{Verb: quarantine.VerbEvict, Actor: "oncall", Reason: "free it"})
 	l.must(l.c.Waiting == quarantine.WaitingForHolder && strings.HasSuffix(err.Error(), "team-kestrel/serve-a team-kestrel/serve-b"),
 		"both holders are waited for: %v", err)
 	// One of them leaving doesn't free the device.

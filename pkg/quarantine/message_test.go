@@ -96,7 +96,7 @@ func TestAnOperatorsWordIsAcceptedOrRefusedWithItsReason(t *testing.T) {
 				l := live(t, gpu, enforce())
 				l.run(stages[stage])
 				l.heard = nil
-				m := quarantine.Message{Verb: verb, Actor: "ada@example.com", Reason: "replaced the riser"}
+				m := quarantine.Message{Verb: verb, Actor: "oncall@example.com", Reason: "replaced the riser"}
 				got := ""
 				if err := quarantine.Refuse(l.c, m); err != nil {
 					got = err.Error()
@@ -184,12 +184,12 @@ func TestWhatAnAcceptedWordComesTo(t *testing.T) {
 func TestAnExtensionIsAsLongAsItSays(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: hour, 4 * hour: 4 * hour, 61 * minute: 61 * minute} {
 		l := live(t, gpu, enforce())
-		l.run(unheld(step{minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada", Reason: "waiting for parts", For: given})}))
+		l.run(unheld(step{minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "oncall", Reason: "waiting for parts", For: given})}))
 		before := l.c.LeaseUntil
 		if got := l.c.LeaseUntil.Sub(l.now); got != want {
 			t.Errorf("extended for %s by %s, want %s", got, given, want)
 		}
-		l.run([]step{{2 * minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada", Reason: "a moment more", For: time.Second})}})
+		l.run([]step{{2 * minute, always(quarantine.Message{Verb: quarantine.VerbExtend, Actor: "oncall", Reason: "a moment more", For: time.Second})}})
 		if l.c.LeaseUntil.Before(before) {
 			t.Errorf("extended once more, from %s to %s", before, l.c.LeaseUntil)
 		}
@@ -200,7 +200,7 @@ func TestAnExtensionIsAsLongAsItSays(t *testing.T) {
 // refused on record.
 func TestMessagesThatCannotBeTakenAreRefusedOnRecord(t *testing.T) {
 	const head = "release refused for gpu.example.com/anvil-07/gpu-3: "
-	full := quarantine.Message{Verb: quarantine.VerbRelease, Actor: "ada@example.com", Reason: "replaced the riser"}
+	full := quarantine.Message{Verb: quarantine.VerbRelease, Actor: "oncall@example.com", Reason: "replaced the riser"}
 	rows := map[string]struct {
 		change func(*quarantine.Message)
 		want   string
@@ -213,17 +213,17 @@ func TestMessagesThatCannotBeTakenAreRefusedOnRecord(t *testing.T) {
 			head + `the payload can't be read: unexpected end of JSON input; want JSON like {"actor":"you@example.com","reason":"why"}`, "unnamed",
 		},
 		"without an actor":  {func(m *quarantine.Message) { m.Actor = "" }, head + "actor is empty; say who you are", "unnamed"},
-		"without a reason":  {func(m *quarantine.Message) { m.Reason = "" }, head + "reason is empty; say why", "ada@example.com"},
-		"a reason too long": {func(m *quarantine.Message) { m.Reason = strings.Repeat("x", 513) }, head + "reason is 513 bytes long; want at most 512", "ada@example.com"},
+		"without a reason":  {func(m *quarantine.Message) { m.Reason = "" }, head + "reason is empty; say why", "oncall@example.com"},
+		"a reason too long": {func(m *quarantine.Message) { m.Reason = strings.Repeat("x", 513) }, head + "reason is 513 bytes long; want at most 512", "oncall@example.com"},
 		"a reason that grows in JSON": {
-			func(m *quarantine.Message) { m.Reason = strings.Repeat("<", 100) }, head + "reason is 600 bytes long; want at most 512", "ada@example.com",
+			func(m *quarantine.Message) { m.Reason = strings.Repeat("<", 100) }, head + "reason is 600 bytes long; want at most 512", "oncall@example.com",
 		},
 		"an actor too long": {
 			func(m *quarantine.Message) { m.Actor = strings.Repeat("a", 257) }, head + "actor is 257 bytes long; want at most 256", strings.Repeat("a", 253) + "…",
 		},
 		"an extension into the past": {
 			func(m *quarantine.Message) { m.Verb, m.For = quarantine.VerbExtend, -minute },
-			"extend refused for gpu.example.com/anvil-07/gpu-3: for is -1m0s; want a positive duration, at most 720h0m0s; what lasts longer is extended again, or retired", "ada@example.com",
+			"extend refused for gpu.example.com/anvil-07/gpu-3: for is -1m0s; want a positive duration, at most 720h0m0s; what lasts longer is extended again, or retired", "oncall@example.com",
 		},
 	}
 	for name, r := range rows {

@@ -147,7 +147,7 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 		"an operator writes": func(t *rapid.T) {
 			d.tell(quarantine.Message{
 				Verb:   rapid.SampledFrom(append(quarantine.Verbs[:], "", "destroy")).Draw(t, "verb"),
-				Actor:  rapid.SampledFrom([]string{"ada@example.com", ""}).Draw(t, "actor"),
+				Actor:  rapid.SampledFrom([]string{"oncall@example.com", ""}).Draw(t, "actor"),
 				Reason: rapid.SampledFrom([]string{"replaced the riser", ""}).Draw(t, "reason"),
 				For:    time.Duration(rapid.IntRange(-1, 240).Draw(t, "for")) * time.Minute,
 			})

@@ -21,7 +21,7 @@ import (
 func decided(key device.Key, seq int64, at time.Time) directory.Decision {
 	return directory.Decision{Device: key, Notice: quarantine.Notice{
 		Seq: seq, At: at, Kind: quarantine.NoticeMessage, Epoch: 100, Phase: quarantine.PhaseQuarantined,
-		Reason: "XidFallenOffBus", Actor: "ada@example.com", Seen: "a message", Text: fmt.Sprintf("extend, for the %d. time", seq),
+		Reason: "XidFallenOffBus", Actor: "oncall@example.com", Seen: "a message", Text: fmt.Sprintf("extend, for the %d. time", seq),
 	}}
 }
 

@@ -132,17 +132,17 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 	}
 
 	const why = "a spare is on its way"
-	if _, err := c.cases.Send(t.Context(), key, quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada@example.com", Reason: why}); err != nil {
+	if _, err := c.cases.Send(t.Context(), key, quarantine.Message{Verb: quarantine.VerbExtend, Actor: "oncall@example.com", Reason: why}); err != nil {
 		t.Fatal(err)
 	}
 	for _, object := range [][3]string{{"Node", "default", "node-0"}, {"Pod", "default", "train-0"}} {
 		for reason, e := range c.awaitEvents(object[0], object[1], object[2], "OperatorMessage") {
-			if strings.Contains(e.Message, why) || strings.Contains(e.Message, "ada") {
+			if strings.Contains(e.Message, why) || strings.Contains(e.Message, "oncall") {
 				t.Errorf("Event %s on %s repeats what a person wrote: %q", reason, object[0], e.Message)
 			}
 		}
 	}
-	if line := follows(); !strings.Contains(line, why) || !strings.Contains(line, `"actor":"ada@example.com"`) {
+	if line := follows(); !strings.Contains(line, why) || !strings.Contains(line, `"actor":"oncall@example.com"`) {
 		t.Errorf("--follow showed %q", line)
 	}
 
@@ -176,12 +176,12 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 			t.Errorf("the case was opened on what was seen: %q", d.Seen)
 		}
 	}
-	said, _ := o.trail(redis, "--since", "10m", "--actor", "ada@*", "--device", key.String(), "--node", "node-*", "--driver", key.Driver, "--kind", "operatormessage")
+	said, _ := o.trail(redis, "--since", "10m", "--actor", "oncall@*", "--device", key.String(), "--node", "node-*", "--driver", key.Driver, "--kind", "operatormessage")
 	if len(said.Decisions) != 1 || !strings.Contains(said.Decisions[0].Seen, why) {
-		t.Errorf("ada's decisions are %+v", said.Decisions)
+		t.Errorf("oncall's decisions are %+v", said.Decisions)
 	}
-	if none, _ := o.trail(redis, "--actor", "grace@*"); len(none.Decisions) != 0 {
-		t.Errorf("grace decided %+v", none.Decisions)
+	if none, _ := o.trail(redis, "--actor", "nobody@*"); len(none.Decisions) != 0 {
+		t.Errorf("nobody decided %+v", none.Decisions)
 	}
 	o.wants("a kind misspelt", o.types(o.binary, "audit", "--kind", "CaseOpend"), 2, "did you mean CaseOpened?")
 	o.wants("follow without a directory", o.types(o.binary, "audit", "--follow"), 2, "SICKBAY_REDIS_ADDRESSES")

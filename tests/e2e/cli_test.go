@@ -185,12 +185,12 @@ func TestAnOperatorFindsOutWhatIsWrongFromTheCommandLine(t *testing.T) {
 	})
 
 	t.Run("an operator's word shows with its author", func(t *testing.T) {
-		if _, err := s.cases.Send(t.Context(), s.sick, quarantine.Message{Verb: quarantine.VerbExtend, Actor: "ada@example.com", Reason: "a spare is on its way"}); err != nil {
+		if _, err := s.cases.Send(t.Context(), s.sick, quarantine.Message{Verb: quarantine.VerbExtend, Actor: "oncall@example.com", Reason: "a spare is on its way"}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("the word is in the story's timeline", 20*time.Second, func(context.Context) error {
 			told := s.types(s.binary, "device", sick)
-			if !strings.Contains(told.out, "extend by ada@example.com") || !strings.Contains(told.out, "OperatorMessage") {
+			if !strings.Contains(told.out, "extend by oncall@example.com") || !strings.Contains(told.out, "OperatorMessage") {
 				return fmt.Errorf("said\n%s", told.out)
 			}
 			return nil
@@ -346,7 +346,7 @@ func TestUnmappedEntriesAndPluginDevicesAreToldOf(t *testing.T) {
 // those that docs/cli.md lists.
 func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 	s := startCLI(t)
-	kubeconfig, err := s.stack.UserKubeconfig("ada")
+	kubeconfig, err := s.stack.UserKubeconfig("oncall")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 		t.Helper()
 		return s.types(s.binary, append(args, "--kubeconfig", kubeconfig)...)
 	}
-	s.grantRules("ada", rules("resourceslices", "resourceclaims", "devicetaintrules"))
+	s.grantRules("oncall", rules("resourceslices", "resourceclaims", "devicetaintrules"))
 	s.eventually("the rights are in force", 20*time.Second, func(context.Context) error {
 		if a := types("devices", "-o", "name"); a.code != 0 {
 			return fmt.Errorf("exit code %d: %s", a.code, a.err)
@@ -370,14 +370,14 @@ func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 	s.wants("a class without the right to read classes", types("devices", "--class", simnode.DefaultDriver), 3, "DeviceClasses can't be read", s.sick.String())
 	s.wants("a device without that right", types("device", s.sick.String()), 0, "is out of service", "default/train-0: main ready")
 	s.wants("a Pod without that right", types("pod", "default/train-0"), 0, "is out of service")
-	s.grantRules("ada", rules("resourceslices", "resourceclaims", "deviceclasses"))
+	s.grantRules("oncall", rules("resourceslices", "resourceclaims", "deviceclasses"))
 	s.eventually("the right to read marks is gone", 20*time.Second, func(context.Context) error {
 		if a := types("devices"); a.code != 3 || !strings.Contains(a.err, "DeviceTaintRules can't be read, so marks are missing") {
 			return fmt.Errorf("exit code %d: %s", a.code, a.err)
 		}
 		return nil
 	})
-	s.grantRules("ada", rules("resourceslices", "resourceclaims", "deviceclasses", "devicetaintrules"))
+	s.grantRules("oncall", rules("resourceslices", "resourceclaims", "deviceclasses", "devicetaintrules"))
 	s.eventually("the right to read all is there", 20*time.Second, func(context.Context) error {
 		if a := types("devices", "--class", simnode.DefaultDriver, "-o", "name"); a.code != 0 || strings.Count(a.out, "\n") != 3 {
 			return fmt.Errorf("exit code %d: %s%s", a.code, a.out, a.err)
