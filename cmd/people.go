@@ -149,14 +149,15 @@ func (s *sources) cases(ctx context.Context, workflows []string) (cases []listin
 	return reader.Read(ctx)
 }
 
-// link is the address of a workflow in Temporal's UI, if that is configured.
+// link is where Temporal's UI, if that is configured, has the words of a workflow's
+// run; or all that it has of the workflow.
 func (s *sources) link(workflow, run string) string {
 	if s.ui == "" || workflow == "" {
 		return ""
 	}
 	address := strings.TrimSuffix(s.ui, "/") + "/namespaces/" + url.PathEscape(s.namespace) + "/workflows/" + url.PathEscape(workflow)
 	if run != "" {
-		address += "/" + url.PathEscape(run)
+		address += "/" + url.PathEscape(run) + "/user-metadata"
 	}
 	return address
 }

@@ -143,7 +143,7 @@ func TestWhatIsNotThereHasAnExitCodeOfItsOwn(t *testing.T) {
 
 func TestALinkLeadsToTheRunThatIsOpenNow(t *testing.T) {
 	s := &sources{namespace: "sickbay", ui: "https://temporal.example.com/"}
-	want := "https://temporal.example.com/namespaces/sickbay/workflows/device%2Fgpu.example.com%2Fnode-1%2Fgpu-0/run-1"
+	want := "https://temporal.example.com/namespaces/sickbay/workflows/device%2Fgpu.example.com%2Fnode-1%2Fgpu-0/run-1/user-metadata"
 	if got := s.link("device/gpu.example.com/node-1/gpu-0", "run-1"); got != want {
 		t.Errorf("links to %s, want %s", got, want)
 	}

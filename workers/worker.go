@@ -103,7 +103,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		OnFatalError:      func(err error) { failed <- err },
 	})
 	sdk.RegisterWorkflowWithOptions(
-		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}).Run,
+		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}, o.Catalogue.Meaning).Run,
 		workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	w.registerActivities(sdk)
 	if err := sdk.Start(); err != nil {

@@ -164,7 +164,7 @@ func TestWhatIsSaidOfADeviceFitsWhatIsKnown(t *testing.T) {
 		"unhealthy, and nobody took it up": {device.Unhealthy, nil, nil, false, "is reported Unhealthy, and has no case.",
 			"the starter opens a case, unless the catalogue says that this is no fault of the device; if none comes, see whether a starter runs", "none"},
 		"quarantined": {device.Unhealthy, marked, quarantined(t, same), false, "is out of service: no reason known (none), Quarantined for 60s; team-a/train has it.",
-			"a holder has to leave; an operator may delete its Pod", "sickbay-node-1-gpu-0 in force since never, lease until never"},
+			"a holder has to leave; an operator may delete its Pod", "sickbay-node-1-gpu-0 in force since never"},
 		"quarantined, and its mark isn't there": {device.Unhealthy, nil, quarantined(t, same), false, "is out of service",
 			"a holder has to leave", "; it was not in the cluster when that was read"},
 		"quarantined, and its mark changed": {device.Unhealthy, func(c *Cluster) { marked(c); c.Marks[0].Intact = false }, quarantined(t, same), false,
@@ -176,7 +176,7 @@ func TestWhatIsSaidOfADeviceFitsWhatIsKnown(t *testing.T) {
 		"suspect": {device.Unknown, nil, quarantined(t, func(c *quarantine.Case) {
 			c.Phase, c.Waiting, c.Mark, c.GraceUntil = quarantine.PhaseSuspect, "", quarantine.Mark{}, now.Add(time.Minute)
 		}), false, "is suspect, and not kept out: no reason known (none) for 60s; team-a/train has it.",
-			"health comes back, or the window ends (grace window ends at 2026-11-02 10:01:00 UTC)", "none"},
+			"its health comes back, or the grace window ends at 2026-11-02 10:01:00 UTC and an alert says so", "none"},
 		"a mark without its case": {device.Unhealthy, marked, nil, false, "is out of service: XidFallenOffBus, Quarantined",
 			"the starter gives the mark its case back", "is in the cluster as Sickbay wrote it"},
 		"a mark, and Temporal is away": {device.Unhealthy, marked, nil, true, "is out of service", "not known without Temporal; the mark keeps the device out", ""},

@@ -67,6 +67,35 @@ func (c *Catalogue) Rules() []Rule {
 	return append(rules, c.unrecognizedXid, c.unrecognizedMessage, c.withoutMessage)
 }
 
+// Meaning puts a code into words, for people. A code that neither a rule nor
+// Sickbay itself gives has none.
+func (c *Catalogue) Meaning(code Code) string {
+	switch code {
+	case HealthUnknown:
+		return "The device's health was known and isn't any more."
+	case DeviceMissing:
+		return "A complete pool doesn't list the device any more."
+	case HardwareReplaced:
+		return "Another card stands behind the device's name, and has proven nothing yet."
+	case Adopted:
+		return "A mark was found whose case is unknown; what the mark says is kept."
+	}
+	meant := func(r Rule) bool { return r.Code == code && r.Meaning != "" }
+	for _, rules := range [][]compiled{c.site, c.builtin} {
+		for _, r := range rules {
+			if meant(r.Rule) {
+				return r.Meaning
+			}
+		}
+	}
+	for _, r := range []Rule{c.unrecognizedXid, c.unrecognizedMessage, c.withoutMessage} {
+		if meant(r) {
+			return r.Meaning
+		}
+	}
+	return ""
+}
+
 // With lays a site's overrides over the catalogue and returns the result; the
 // receiver stays as it was. All errors come at once and wrap ErrOverrides.
 func (c *Catalogue) With(o *Overrides) (*Catalogue, error) {

@@ -244,7 +244,7 @@ func TestTheStoryOfACaseThatIsOverIsStillThere(t *testing.T) {
 		}
 		return nil
 	})
-	o.wants("a suspect", o.types(o.binary, "device", key.String()), 0, key.String()+" is suspect, and not kept out: HealthUnknown", "Next: health comes back, or the window ends")
+	o.wants("a suspect", o.types(o.binary, "device", key.String()), 0, key.String()+" is suspect, and not kept out: HealthUnknown", "Next: its health comes back, or the grace window ends")
 	c.set(key, corev1.ResourceHealthStatusHealthy, "")
 	c.eventually("the case is over", 30*time.Second, func(ctx context.Context) error {
 		running, err := c.cases.Running(ctx, key)

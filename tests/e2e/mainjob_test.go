@@ -17,6 +17,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -336,5 +337,5 @@ func TestObservingChangesNothing(t *testing.T) {
 	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 0 {
 		t.Errorf("%d marks, %v; want none", len(rules), err)
 	}
-	t.Log(devicewf.Details(state))
+	t.Log(devicewf.Details(state, reason.Builtin().Meaning))
 }

@@ -31,19 +31,15 @@ type attributes struct {
 
 // show writes what people see of the case in Temporal's UI.
 func (r *runner) show() {
-	workflow.SetCurrentDetails(r.ctx, Details(r.Case))
+	workflow.SetCurrentDetails(r.ctx, Details(r.Case, r.meaning))
 	now := attributes{phase: r.Case.Phase, epoch: r.Case.Epoch}
 	if !r.knobs.SearchAttributes || now == r.shown || now.phase == quarantine.PhaseNone {
 		return
 	}
 	r.shown = now
-	driver := r.Case.Device.Driver
-	if r.Case.Device.Path() == device.PathPlugin {
-		driver = r.Case.Device.Resource
-	}
 	err := workflow.UpsertTypedSearchAttributes(r.ctx,
 		AttributeNode.ValueSet(r.Case.Node),
-		AttributeDriver.ValueSet(driver),
+		AttributeDriver.ValueSet(owner(r.Case.Device)),
 		AttributePhase.ValueSet(string(r.Case.Phase)),
 		AttributeReason.ValueSet(string(r.Case.Reason.Code)),
 		AttributeEpoch.ValueSet(fmt.Sprint(r.Case.Epoch)),
@@ -53,44 +49,6 @@ func (r *runner) show() {
 	}
 }
 
-// Details is the case in Markdown, as the UI shows it: what is believed, what
-// was decided, and what happens next and when.
-func Details(c quarantine.Case) string {
-	if c.Phase == quarantine.PhaseNone {
-		return "No case."
-	}
-	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "- **%s:** %s\n", name, fmt.Sprintf(format, args...))
-	}
-	fmt.Fprintf(&b, "### %s", c.Phase)
-	if c.Waiting != "" {
-		fmt.Fprintf(&b, " · %s", c.Waiting)
-	}
-	b.WriteString("\n")
-	line("Device", "`%s` on node `%s`", c.Device, orDash(c.Node))
-	line("Reason", "%s (%s), closed by %s", c.Reason.Code, c.Severity, orDash(string(c.Reason.Closes)))
-	if c.Message != "" {
-		line("Driver says", "%s", inline(c.Message))
-	}
-	evidence := c.Evidence()
-	line("Evidence", "%s from %d readings; last live look %s", orDash(string(evidence.Value)), len(evidence.Reports), moment(c.LookedAt))
-	line("Mark", "%s", MarkText(c, inline))
-	line("Opened", "%s by %s, epoch %d; first not good %s", moment(c.Since), orDash(c.Actor), c.Epoch, moment(c.FirstNotGood))
-	if len(c.Holders) > 0 {
-		holders := make([]string, len(c.Holders))
-		for i, h := range c.Holders {
-			holders[i] = "`" + h.Pod.String() + "`"
-		}
-		line("Holders", "%s", strings.Join(holders, ", "))
-	}
-	if c.MovedTo != "" {
-		line("Hardware", "listed as `%s` now", c.MovedTo)
-	}
-	line("Next", "%s", Next(c, latest(c)))
-	return b.String()
-}
-
 // MarkText says what keeps the device out, or why nothing does. quote sets off
 // names and foreign texts, as the medium wants it.
 func MarkText(c quarantine.Case, quote func(string) string) string {
@@ -98,7 +56,11 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 	case quarantine.MarkNone:
 		return "none"
 	case quarantine.MarkInForce:
-		return fmt.Sprintf("%s in force since %s, lease until %s", quote(c.Mark.Name), moment(c.Mark.InForceSince), moment(c.LeaseUntil))
+		text := fmt.Sprintf("%s in force since %s", quote(c.Mark.Name), moment(c.Mark.InForceSince))
+		if !c.LeaseUntil.IsZero() {
+			text += ", lease until " + moment(c.LeaseUntil)
+		}
+		return text
 	case quarantine.MarkObserved:
 		return "none: mode observe"
 	case quarantine.MarkAdvisory:
@@ -114,7 +76,7 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 func Next(c quarantine.Case, reached time.Time) string {
 	text := turn(c)
 	if c.Open() {
-		if at := c.NextWake(reached); !at.IsZero() {
+		if at := c.NextWake(reached); !at.IsZero() && !strings.Contains(text, moment(at)) {
 			text += fmt.Sprintf(" (%s at %s)", nextStep(c, at), moment(at))
 		}
 	}
@@ -136,6 +98,9 @@ func latest(c quarantine.Case) time.Time {
 func turn(c quarantine.Case) string {
 	switch c.Waiting {
 	case quarantine.WaitingForMark:
+		if c.Mark.State == quarantine.MarkRefused {
+			return "the mark was refused"
+		}
 		return "the mark is being written"
 	case quarantine.WaitingForLook:
 		return "a live look confirms the mark"
@@ -152,17 +117,28 @@ func turn(c quarantine.Case) string {
 	case quarantine.WaitingForHealth:
 		return "not kept out; the driver has to report it healthy"
 	case quarantine.WaitingForReturn:
-		return "gone; it comes back or is forgotten"
+		return fmt.Sprintf("gone; it comes back, or is forgotten at %s", moment(c.ForgetAt))
 	case quarantine.WaitingForOperator:
 		return "an operator has to say what is to be done"
 	}
 	switch c.Phase {
 	case quarantine.PhaseSuspect:
-		return "health comes back, or the window ends"
+		return suspectTurn(c)
 	case quarantine.PhaseClosed:
 		return fmt.Sprintf("nothing; ended as %s", c.End)
 	}
 	return "the next reading"
+}
+
+// suspectTurn says what ends a suspicion, and what comes of one that nothing ends.
+func suspectTurn(c quarantine.Case) string {
+	switch {
+	case c.Absence != nil:
+		return fmt.Sprintf("it is listed again, or counts as gone from %s on", moment(c.Absence.SettledAt))
+	case c.Evidence().Value == device.Unhealthy:
+		return fmt.Sprintf("its health comes back, or it is quarantined when the grace window ends at %s", moment(c.GraceUntil))
+	}
+	return fmt.Sprintf("its health comes back, or the grace window ends at %s and an alert says so", moment(c.GraceUntil))
 }
 
 // nextStep names what happens at a deadline.

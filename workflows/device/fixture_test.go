@@ -145,7 +145,7 @@ func newRunOf(t *testing.T, key device.Key, knobs devicewf.Knobs) *run {
 	r.world = &world{key: key, now: r.Now}
 	r.SetStartTime(time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC))
 	r.SetTestTimeout(20 * time.Second)
-	r.RegisterWorkflowWithOptions(devicewf.New(knobs).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	r.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	register := func(name string, fn any) {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
@@ -182,6 +182,9 @@ func (r *run) state() quarantine.Case {
 	}
 	return state.Case
 }
+
+// shown is the page of a case.
+func shown(c quarantine.Case) string { return devicewf.Details(c, reason.Builtin().Meaning) }
 
 // stop ends a workflow that would wait for ever.
 func (r *run) stop(after time.Duration) { r.SetWorkflowRunTimeout(after) }

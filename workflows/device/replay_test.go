@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
@@ -31,7 +32,7 @@ func TestRecordedRunsReplay(t *testing.T) {
 			// were recorded; a run goes by its own.
 			knobs := devicewf.Knobs{Policy: quarantine.DefaultPolicy()}
 			replayer := worker.NewWorkflowReplayer()
-			replayer.RegisterWorkflowWithOptions(devicewf.New(knobs).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+			replayer.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 			if err := replayer.ReplayWorkflowHistoryFromJSONFile(nil, file); err != nil {
 				t.Error(err)
 			}

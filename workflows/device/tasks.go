@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -86,13 +87,13 @@ func (t *tasks) await(selector workflow.Selector, r *runner) {
 }
 
 func (r *runner) putMark(c quarantine.PutMark) *task {
-	summary := fmt.Sprintf("mark %s, epoch %d: %s", c.Device, c.Epoch, c.Reason.Code)
+	summary := fmt.Sprintf("keep the device out: %s, epoch %d", c.Reason.Code, c.Epoch)
 	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, c.Revision) }}
 }
 
 func (r *runner) liftMark(c quarantine.LiftMark) *task {
-	summary := fmt.Sprintf("remove the mark of %s, epoch %d", c.Device, c.Epoch)
+	summary := fmt.Sprintf("remove the mark of epoch %d", c.Epoch)
 	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, 0) }}
 }
@@ -126,7 +127,7 @@ func (r *runner) markDone(f workflow.Future, epoch, revision int64) quarantine.E
 func (r *runner) look(c quarantine.Look) *task {
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 30 * time.Second,
-		Summary:             fmt.Sprintf("live look at %s", c.Device),
+		Summary:             "live read of the device, its Pods, its node and its mark",
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval:        500 * time.Millisecond,
 			BackoffCoefficient:     2,
@@ -148,7 +149,7 @@ func (r *runner) look(c quarantine.Look) *task {
 func (r *runner) announce(c quarantine.Announce) *task {
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Second,
-		Summary:             fmt.Sprintf("announce %d decisions about %s", len(c.Notices), c.Device),
+		Summary:             announcement(c.Notices),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
 	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
@@ -161,6 +162,23 @@ func (r *runner) announce(c quarantine.Announce) *task {
 		}
 		return quarantine.Announced{UpTo: last}
 	}}
+}
+
+// maxSummary bounds a summary in bytes; the UI shows it in one line.
+const maxSummary = 160
+
+// announcement tells the last decision, so that the history of a run reads as the
+// case's own story, and how many others go with it.
+func announcement(notices []quarantine.Notice) string {
+	last := len(notices) - 1
+	text := notices[last].Text
+	if last > 0 {
+		text = fmt.Sprintf("%d decisions, the last: %s", len(notices), text)
+	}
+	if len(text) > maxSummary {
+		text = strings.ToValidUTF8(text[:maxSummary], "") + "…"
+	}
+	return text
 }
 
 // cause gives the innermost text of an activity's failure, for people.

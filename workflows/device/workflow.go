@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 const (
@@ -30,11 +31,15 @@ type Knobs struct {
 
 // Workflow runs device workflows with a worker's knobs.
 type Workflow struct {
-	knobs Knobs
+	knobs   Knobs
+	meaning func(reason.Code) string
 }
 
-// New returns a Workflow to register under WorkflowType.
-func New(knobs Knobs) *Workflow { return &Workflow{knobs: knobs} }
+// New returns a Workflow to register under WorkflowType. meaning puts reasons into
+// words for people; nothing is decided by it, so that it may differ in a replay.
+func New(knobs Knobs, meaning func(reason.Code) string) *Workflow {
+	return &Workflow{knobs: knobs, meaning: meaning}
+}
 
 // Run is the workflow. It ends when the case is over and nothing is pending.
 func (w *Workflow) Run(ctx workflow.Context, state State) error {
@@ -54,6 +59,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
 		knobs:   w.knobs,
+		meaning: w.meaning,
 		phase:   state.Case.Phase,
 		changed: workflow.NewBufferedChannel(own, 1),
 	}
@@ -72,6 +78,8 @@ type runner struct {
 	asked workflow.Context
 	log   log.Logger
 	knobs Knobs
+	// meaning puts reasons into words.
+	meaning func(reason.Code) string
 	// phase is the phase in which the run, or its present stage, began.
 	phase quarantine.Phase
 	// shown are the search attributes as last written.

@@ -66,7 +66,7 @@ func TestARefusedMarkIsShownAndTriedAgain(t *testing.T) {
 		if c.Waiting != quarantine.WaitingForMark || !strings.Contains(c.Mark.Detail, "forbids") {
 			t.Errorf("%s, %q; want it to wait for the mark and say why", c.Waiting, c.Mark.Detail)
 		}
-		if details := devicewf.Details(c); !strings.Contains(details, "forbids") {
+		if details := shown(c); !strings.Contains(details, "forbids") {
 			t.Errorf("the UI doesn't show the refusal:\n%s", details)
 		}
 		r.world.mu.Lock()
@@ -94,8 +94,8 @@ func TestAnUnknownThatPassesLeavesNothingBehind(t *testing.T) {
 		if c := r.state(); c.Phase != quarantine.PhaseSuspect {
 			t.Errorf("phase %s, want Suspect", c.Phase)
 		}
-		if shown := "Unknown from 1 readings; last live look " + r.state().LookedAt.Format(time.DateTime); !strings.Contains(devicewf.Details(r.state()), shown) {
-			t.Errorf("the UI doesn't show %q:\n%s", shown, devicewf.Details(r.state()))
+		if want := "Unknown by 1 reading; last live look " + r.state().LookedAt.Format(time.DateTime); !strings.Contains(shown(r.state()), want) {
+			t.Errorf("the UI doesn't show %q:\n%s", want, shown(r.state()))
 		}
 		healthy := report("train-0", device.Healthy, "", "57")
 		r.world.set(healthy)

@@ -1,0 +1,328 @@
+package device
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
+)
+
+// This file writes a case's page in Temporal's UI, its current details: for somebody
+// who was woken up and knows neither the code nor the words of docs/operating.md.
+
+// Details is the case in Markdown: which device it is, what is wrong, since when,
+// whether anything keeps it out and who has it, what happens next and when, what a
+// person can do, and last what is on record. meaning puts a reason's code into
+// words, or gives none.
+//
+// The UI shows it in a narrow column and sets lists with one level only: what is
+// needed first stands first, in short lines.
+func Details(c quarantine.Case, meaning func(reason.Code) string) string {
+	if c.Phase == quarantine.PhaseNone {
+		return "No case."
+	}
+	var p page
+	p.heading(title(c))
+	p.line("Device", "`%s` on node `%s`", c.Device, orDash(c.Node))
+	p.line("What is wrong", "%s", wrong(c, meaning))
+	if c.Message != "" {
+		p.line("Driver says", "%s", inline(c.Message))
+	}
+	p.line("Since", "%s", moment(c.FirstNotGood))
+	p.line("Kept out", "%s", kept(c))
+	p.line("Held by", "%s", heldBy(c))
+	if c.MovedTo != "" {
+		p.line("Hardware", "listed as `%s` now", c.MovedTo)
+	}
+	p.line("Next", "%s", Next(c, latest(c)))
+	for _, w := range c.Words {
+		p.line("Operator said", "`%s` at %s by %s: %s", w.Verb, moment(w.At), inline(w.Actor), inline(w.Reason))
+	}
+	if c.Open() {
+		p.heading("What you can do")
+		for _, advice := range advise(c) {
+			p.item("%s", advice)
+		}
+		p.messages(c)
+	}
+	p.heading("On record")
+	p.line("Phase", "%s", standing(c))
+	p.line("Health", "%s", health(c))
+	if text := MarkText(c, inline); c.Mark.State != quarantine.MarkNone {
+		p.line("Mark", "%s", text)
+	}
+	if c.Phase == quarantine.PhaseQuarantined || c.Phase == quarantine.PhaseRetired {
+		p.line("Way back", "%s", wayBack(c))
+	}
+	p.line("Case", "opened %s by %s, epoch %d", moment(c.Since), orDash(c.Actor), c.Epoch)
+	return p.String()
+}
+
+// page is a text in Markdown that grows.
+type page struct{ strings.Builder }
+
+func (p *page) heading(text string) {
+	if p.Len() > 0 {
+		p.WriteString("\n")
+	}
+	fmt.Fprintf(p, "### %s\n\n", text)
+}
+
+func (p *page) item(format string, args ...any) {
+	fmt.Fprintf(p, "- %s\n", fmt.Sprintf(format, args...))
+}
+
+func (p *page) line(name, format string, args ...any) {
+	p.item("**%s:** %s", name, fmt.Sprintf(format, args...))
+}
+
+// messages lists what the case takes from an operator now, and how to send it.
+func (p *page) messages(c quarantine.Case) {
+	var taken []quarantine.Verb
+	for _, verb := range quarantine.Verbs {
+		if quarantine.Refuse(c, quarantine.Message{Verb: verb, Actor: self, Reason: "to see whether it would be taken"}) == nil {
+			taken = append(taken, verb)
+		}
+	}
+	for _, verb := range taken {
+		p.item("Send `%s`: %s", verb, describeVerb(verb))
+	}
+	if len(taken) > 0 {
+		p.item("To send: More Actions, Send a Signal, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}`; Send an Update does the same and answers.")
+	}
+}
+
+// self stands where an actor is wanted and nobody in particular is meant.
+const self = "sickbay"
+
+// title says in a line how the device is.
+func title(c quarantine.Case) string {
+	switch c.Phase {
+	case quarantine.PhaseSuspect:
+		return titleOfSuspect(c)
+	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
+		return titleByMark(c)
+	case quarantine.PhaseGone:
+		return "Gone: the device isn't listed any more"
+	case quarantine.PhaseClosed:
+		return "Over: " + ended(c.End)
+	}
+	return string(c.Phase)
+}
+
+func titleOfSuspect(c quarantine.Case) string {
+	switch {
+	case c.Absence != nil:
+		return "Suspected: the device isn't listed any more, and nothing keeps it out"
+	case !c.GraceUntil.IsZero():
+		return "Suspected: inside its grace window, and nothing keeps it out"
+	case c.Waiting == quarantine.WaitingForEvidence:
+		return "Suspected: nobody has it, so nobody can tell how it is; nothing keeps it out"
+	}
+	return "Suspected: not known to be healthy when its grace window ended; nothing keeps it out"
+}
+
+func titleByMark(c quarantine.Case) string {
+	switch c.Mark.State {
+	case quarantine.MarkRefused:
+		return "Faulty, and NOT kept out: its mark was refused"
+	case quarantine.MarkAdvisory:
+		return "Faulty, and nothing can keep it out"
+	case quarantine.MarkObserved:
+		return "Faulty, and not kept out because the mode is observe"
+	case quarantine.MarkInForce, quarantine.MarkAdopted:
+		return "Out of service" + waitsFor(c)
+	}
+	return "Faulty, and NOT kept out yet"
+}
+
+// waitsFor ends the title of a device that is out of service.
+func waitsFor(c quarantine.Case) string {
+	switch c.Waiting {
+	case quarantine.WaitingForLook:
+		return ", by a mark that was found without its case"
+	case quarantine.WaitingForHolder:
+		return ", and a Pod still has it"
+	case quarantine.WaitingForCoolDown:
+		return ", and nobody has it"
+	case quarantine.WaitingForRecovery:
+		return ", and due to be proven healthy"
+	case quarantine.WaitingForOperator:
+		if c.Phase == quarantine.PhaseRetired {
+			return " until it is repaired or replaced"
+		}
+		return " until an operator decides"
+	}
+	return ""
+}
+
+func ended(end quarantine.End) string {
+	switch end {
+	case quarantine.EndHealthBack:
+		return "its health came back, and it was never kept out"
+	case quarantine.EndAdvisory:
+		return "it was never kept out, and reported healthy for long enough"
+	case quarantine.EndGone:
+		return "the device is gone for good, and nothing is marked any more"
+	case quarantine.EndMarkGone:
+		return "the mark that it stood for is gone"
+	}
+	return orDash(string(end))
+}
+
+// standing is the phase in the words of the tables in docs/operating.md.
+func standing(c quarantine.Case) string {
+	if c.Waiting == quarantine.WaitingForNothing {
+		return string(c.Phase)
+	}
+	return fmt.Sprintf("%s, waiting for %s", c.Phase, strings.TrimPrefix(string(c.Waiting), "WaitingFor"))
+}
+
+func wrong(c quarantine.Case, meaning func(reason.Code) string) string {
+	text := fmt.Sprintf("%s (%s)", c.Reason.Code, c.Severity)
+	if words := meaning(c.Reason.Code); words != "" {
+		text += ": " + words
+	}
+	return text
+}
+
+// health is what is believed of the device, and how old the last proof of it is.
+func health(c quarantine.Case) string {
+	evidence := c.Evidence()
+	text := fmt.Sprintf("%s, the worst of %d readings", evidence.Value, len(evidence.Reports))
+	switch len(evidence.Reports) {
+	case 0:
+		text = "nobody reports on it"
+	case 1:
+		text = fmt.Sprintf("%s by 1 reading", evidence.Value)
+	}
+	if c.LookedAt.IsZero() {
+		return text + "; no live look yet"
+	}
+	return text + "; last live look " + moment(c.LookedAt)
+}
+
+// kept says whether anything keeps the device out.
+func kept(c quarantine.Case) string {
+	text := "no"
+	switch c.Mark.State {
+	case quarantine.MarkInForce:
+		text = "yes, since " + moment(c.Mark.InForceSince)
+	case quarantine.MarkAdopted:
+		text = "yes, by a mark that is being confirmed"
+	case quarantine.MarkLifting:
+		text = "its mark is being removed"
+		if c.Mark.Detail != "" {
+			text = "yes; its mark could not be removed: " + inline(c.Mark.Detail)
+		}
+	case quarantine.MarkWanted:
+		text = "not yet; its mark is being made"
+	case quarantine.MarkRefused, quarantine.MarkAdvisory:
+		text = "NO: " + inline(c.Mark.Detail)
+	case quarantine.MarkObserved:
+		text = "no; mode observe"
+	case quarantine.MarkNone:
+		if c.Phase == quarantine.PhaseSuspect {
+			text = "no; nothing is done on a suspicion"
+		}
+	}
+	switch c.Mark.Restored {
+	case 0:
+	case 1:
+		text += "; somebody removed or changed the mark once, and it was put back"
+	default:
+		text += fmt.Sprintf("; somebody removed or changed the mark %d times, and it was put back", c.Mark.Restored)
+	}
+	return text
+}
+
+// heldBy names the Pods that have the device: by claims, or by their own status.
+func heldBy(c quarantine.Case) string {
+	var pods []string
+	add := func(pod device.PodRef) {
+		name := "`" + pod.String() + "`"
+		for _, known := range pods {
+			if known == name {
+				return
+			}
+		}
+		pods = append(pods, name)
+	}
+	for _, h := range c.Holders {
+		add(h.Pod)
+	}
+	for _, r := range c.Reports {
+		if !r.Ended && !r.Monitor {
+			add(r.Pod)
+		}
+	}
+	if len(pods) == 0 {
+		return "nobody"
+	}
+	return strings.Join(pods, ", ")
+}
+
+func wayBack(c quarantine.Case) string {
+	if c.Advisory() {
+		return "its driver reports it Healthy for the stability window"
+	}
+	const gates = "the recovery gates, which this version doesn't have"
+	switch c.Reason.Closes {
+	case reason.ClosesByReset:
+		return "a reset of the device, then " + gates
+	case reason.ClosesByRepair:
+		return "`repaired` or new hardware, then " + gates
+	case reason.ClosesByOperator:
+		return "an operator's `release`, then " + gates
+	}
+	return gates
+}
+
+// advise says what a person can do about the device beside sending a message.
+func advise(c quarantine.Case) []string {
+	driver := fmt.Sprintf("the driver of `%s` on node `%s`: whether it runs, and what its log says.", owner(c.Device), orDash(c.Node))
+	holder := fmt.Sprintf("Delete the Pod that has it, if it has to go: %s. Sickbay evicts nobody.", heldBy(c))
+	switch {
+	case c.Mark.State == quarantine.MarkRefused:
+		return []string{"Put right what was refused; the mark is tried again by itself.", "Until then cordon the node, if nobody may get the device."}
+	case c.MovedTo != "" && c.Phase == quarantine.PhaseQuarantined:
+		return []string{"Find out which card is where: the hardware of this case is listed under another name now."}
+	}
+	switch c.Waiting {
+	case quarantine.WaitingForHolder:
+		return []string{holder}
+	case quarantine.WaitingForHealth:
+		advice := []string{"Cordon the node, if nobody may get the device: only that keeps it from new Pods."}
+		if c.Held() {
+			advice = append(advice, holder)
+		}
+		return advice
+	case quarantine.WaitingForRecovery:
+		return []string{"Leave the mark alone: one that is deleted is put back."}
+	case quarantine.WaitingForRestriction:
+		return []string{"Look at " + driver}
+	case quarantine.WaitingForEvidence:
+		return []string{"Look at " + driver, "Let a Pod use the device: its status then tells how the device is."}
+	case quarantine.WaitingForReturn:
+		return []string{"Find out why it isn't listed: the ResourceSlices of its pool, its driver, the node, the card itself.", "Nothing, if it was taken out for good: the case ends by itself."}
+	case quarantine.WaitingForOperator:
+		if c.Phase == quarantine.PhaseGone {
+			return []string{"Delete its mark by hand, if the device is gone for good: " + inline(c.Mark.Name)}
+		}
+		return []string{"Repair or replace the device."}
+	}
+	if c.Phase == quarantine.PhaseSuspect {
+		return []string{"Nothing has to be done yet. Who wants to know more looks at " + driver}
+	}
+	return []string{"Nothing; it goes on by itself."}
+}
+
+// owner is the DRA driver of a device, or the resource of its device plugin.
+func owner(key device.Key) string {
+	if key.Path() == device.PathPlugin {
+		return key.Resource
+	}
+	return key.Driver
+}
