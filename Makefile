@@ -1,6 +1,7 @@
 # What a person can do here; `make help` lists it. Everything needs Go, git and
 # make. What else is missing (a C compiler for the race detector, redis-server,
-# and for the kubelet suite runc and the CNI plugins) is taken from apt.
+# and for the kubelet suite runc and the CNI plugins) is taken from apt. The tests
+# of pages want Chromium, Node and npm, and say so where they aren't there.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -88,6 +89,11 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 record: parts ## record histories of device workflows for the replay corpus, as version CORPUS
 	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(CORPUS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
+
+.PHONY: screenshots
+screenshots: parts ## write the pictures of docs/temporal-ui.md anew, from a stack and a real browser
+	@mkdir -p docs/images
+	go -C tests test -count=1 -timeout 10m ./ui -screenshots $(CURDIR)/docs/images
 
 .PHONY: breaks
 breaks: parts ## apply every break in a scratch worktree and want its test to fail

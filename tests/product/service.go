@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
-	"time"
 
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -60,29 +58,10 @@ func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err
 	err = st.StartProcess(ctx, stack.Process{
 		Name: cmp.Or(s.Name, s.Command), Path: s.Binary, Args: []string{s.Command},
 		Env:   slices.Concat(Environment(st), []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
-		Ready: func(ctx context.Context) error { return answers(ctx, url) },
+		Ready: stack.Answers(url),
 	})
 	if err != nil {
 		return "", fmt.Errorf("start sickbay %s: %w", s.Command, err)
 	}
 	return address, nil
-}
-
-// answers tells whether a probe says yes.
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return nil
 }

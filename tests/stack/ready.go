@@ -15,6 +15,9 @@ import (
 // does not use up the whole start.
 const probeLimit = 2 * time.Second
 
+// Answers is a Process.Ready for what serves HTTP: it wants status 200 of a URL.
+func Answers(url string) func(ctx context.Context) error { return httpReady(url, "", "") }
+
 // httpReady asks a URL for status 200. The certificate authority and token are
 // optional.
 func httpReady(url, caFile, token string) func(ctx context.Context) error {
