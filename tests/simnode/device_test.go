@@ -139,7 +139,7 @@ func TestADevicePluginsDevices(t *testing.T) {
 		_, err = f.RestartKubelet(f.ctx, node)
 		must(t, err)
 		wantEntries(t, f.pod("p"), "main", plugin+": GPU-0=Healthy")
-		wantCount(t, f, node, plugin, 2, 0)
+		wantCount(t, f, node, plugin, 0, 0)
 	})
 }
 

@@ -41,16 +41,21 @@ func newPlugin(spec Plugin) *plugin {
 
 // count adds the plugin's devices to a node's resources. Capacity counts what
 // is listed and allocatable what of it is healthy; of a plugin that is gone
-// capacity stays and allocatable is 0 (seen on kubelet 1.36.3, node status after
-// the plugin disconnected: capacity 2, allocatable 0).
+// capacity stays, for 5 minutes, and allocatable is 0 (seen on kubelet 1.36.3, node
+// status after the plugin disconnected: capacity 2, allocatable 0). A kubelet that
+// restarted lists nothing until the plugin registers (cm/devicemanager:
+// readCheckpoint, GetCapacity).
 func (p *plugin) count(capacity, allocatable corev1.ResourceList) {
-	healthy := 0
+	healthy, listed := 0, len(p.health)
+	if p.forgotten {
+		listed = 0
+	}
 	for _, health := range p.health {
 		if health == corev1.ResourceHealthStatusHealthy && !p.gone {
 			healthy++
 		}
 	}
-	capacity[p.spec.Resource] = *resource.NewQuantity(int64(len(p.health)), resource.DecimalSI)
+	capacity[p.spec.Resource] = *resource.NewQuantity(int64(listed), resource.DecimalSI)
 	allocatable[p.spec.Resource] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
 }
 
