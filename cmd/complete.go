@@ -122,7 +122,7 @@ func driverOf(d listing.Device) []string { return []string{reading.DriverOf(d.Ke
 // reasonCodes are the built-in catalogue's and those that Sickbay gives by itself;
 // a site may have more.
 func reasonCodes(context.Context) []string {
-	codes := []string{string(reason.HealthUnknown), string(reason.DeviceMissing), string(reason.HardwareReplaced), string(reason.Adopted)}
+	codes := []string{string(reason.HealthUnknown), string(reason.PluginAbsent), string(reason.DeviceMissing), string(reason.HardwareReplaced), string(reason.Adopted)}
 	for _, rule := range reason.Builtin().Rules() {
 		codes = append(codes, string(rule.Code))
 	}

@@ -86,6 +86,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Timing: starter.Timing{
 			Quiet:       set.SettleQuiet,
 			SettleLimit: set.SettleLimit,
+			PluginAway:  set.PluginAway,
 			Recheck:     set.MarkCheck,
 			Drain:       set.Drain,
 		},

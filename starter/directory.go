@@ -15,6 +15,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
@@ -150,7 +151,9 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 		}
 		reports := make([]device.Report, 0, len(r.readings))
 		for _, said := range r.readings {
-			reports = append(reports, said.now.Report)
+			report := said.now.Report
+			report.Stale = device.Fresh // why it isn't believed stands beside what is said
+			reports = append(reports, report)
 			if key.Path() == device.PathPlugin && said.own && !said.now.Monitor && !said.now.Ended {
 				s.Hold(directory.Holder{Pod: said.now.Pod, Containers: t.containers(said.now.Pod)})
 			}
@@ -158,8 +161,8 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 		s.Observe(reports)
 	}
 	if key.Path() == device.PathPlugin {
-		around.Allocatable = t.nodes[key.Node].offered[key.Resource]
-		s.Classes, s.Listed = []string{key.Resource}, around.Allocatable > 0
+		around.Offer = t.nodes[key.Node].offers[key.Resource]
+		s.Classes, s.Listed = []string{key.Resource}, around.Offer.Listed > 0
 	}
 	if s.Health != "" {
 		_, there := t.nodes[s.Node]
@@ -315,7 +318,7 @@ func Levels(all Listed, catalogue *reason.Catalogue) []directory.Entry {
 		t.claimSeen(claim)
 	}
 	for _, node := range all.Nodes {
-		t.nodeSeen(node.Name, string(node.UID), offered(node))
+		t.nodeSeen(node.Name, string(node.UID), kube.OffersOf(node))
 		t.nodeReady(node.Name, ready(node))
 	}
 	for _, pod := range all.Pods {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,8 +39,8 @@ func (s *scene) shown() func() []device.Key {
 	}
 }
 
-func (s *scene) node(name string, ready bool, offered map[string]int64) {
-	s.tracker.nodeSeen(name, name+"-uid", offered)
+func (s *scene) node(name string, ready bool, offers map[string]device.Offer) {
+	s.tracker.nodeSeen(name, name+"-uid", offers)
 	s.tracker.nodeReady(name, ready)
 }
 
@@ -169,7 +170,7 @@ func TestAReadingThatCantBeBelievedIsShownWithWhy(t *testing.T) {
 
 func TestADevicePluginsDeviceIsShownWhileAPodNamesIt(t *testing.T) {
 	s := newScene(t)
-	s.node("anvil-07", true, map[string]int64{"example.com/gpu": 2})
+	s.node("anvil-07", true, map[string]device.Offer{"example.com/gpu": {Listed: 2, Allocatable: 2}})
 	key, err := device.NewPlugin("anvil-07", "example.com/gpu", "GPU-a")
 	if err != nil {
 		t.Fatal(err)
@@ -180,10 +181,17 @@ func TestADevicePluginsDeviceIsShownWhileAPodNamesIt(t *testing.T) {
 	if got == nil || !got.Listed || got.Node != "anvil-07" || len(got.Holders) != 1 || !slices.Equal(got.Classes, []string{"example.com/gpu"}) || got.Stale != device.Fresh {
 		t.Errorf("shown as %+v", got)
 	}
-	s.node("anvil-07", true, map[string]int64{"example.com/gpu": 0})
-	if got := s.seenOf(key); got.Listed || got.Stale != device.PluginAbsent {
-		t.Errorf("shown as %+v with its plugin gone", got)
+	s.node("anvil-07", true, map[string]device.Offer{"example.com/gpu": {Listed: 2}})
+	stale := func(when string, listed bool) {
+		t.Helper()
+		if got := s.seenOf(key); got.Listed != listed || got.Stale != device.PluginAbsent || got.Health != device.Healthy {
+			t.Errorf("%s: shown as %+v, want what is said and why it isn't believed", when, got)
+		}
 	}
+	stale("its plugin is gone", true)
+	s.node("anvil-07", true, map[string]device.Offer{"example.com/gpu": {}})
+	stale("the kubelet has given its list up", false)
+	s.node("anvil-07", true, map[string]device.Offer{"example.com/gpu": {Listed: 2, Allocatable: 2}})
 	told := s.shown()
 	s.tracker.podGone(p.Ref)
 	if got := s.seenOf(key); got != nil {
@@ -191,6 +199,20 @@ func TestADevicePluginsDeviceIsShownWhileAPodNamesIt(t *testing.T) {
 	}
 	if got := told(); !slices.Equal(got, []device.Key{key}) {
 		t.Errorf("the directory was told of %v, want the one that is gone", got)
+	}
+}
+
+// O4: that a reading is told to its case as one that can't be believed doesn't change
+// what the directory shows as reported.
+func TestWhatIsReportedStaysApartFromWhetherItIsBelieved(t *testing.T) {
+	s := newScene(t)
+	key := replica("anvil-07", "GPU-1")
+	s.report("train", key, device.Healthy, "")
+	s.offers("anvil-07", 2, 0)
+	s.pass(time.Minute)
+	observed(t, s.send(), key, true)
+	if got := s.seenOf(key); got.Health != device.Healthy || got.Stale != device.PluginAbsent {
+		t.Errorf("shown as %+v, want what is reported, and why it isn't believed", got)
 	}
 }
 

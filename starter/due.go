@@ -55,7 +55,7 @@ func (t *tracker) owesReadings(r *record) (grave, open bool) {
 		case s.worst != nil:
 			grave, open = true, true
 		case !t.bad(r, s.now) || !s.untold():
-		case s.now.Ended && (s.now.Health == device.Unknown || s.toldBeforeItEnded()):
+		case s.now.Ended && (s.now.Counts() == device.Unknown || s.toldBeforeItEnded()):
 			// Nobody misses an Unknown that ended with its Pod, and a fault that the
 			// case knows needs no case: that the Pod ended is only worth telling.
 		default:
@@ -137,7 +137,7 @@ func (t *tracker) readingsDue(r *record, open bool) delivery {
 				d.since = s.since
 			}
 		}
-		lost = lost || s.now.Health == device.Unknown && t.lost(r)
+		lost = lost || s.now.Counts() == device.Unknown && t.lost(r)
 	}
 	d.event = quarantine.Observed{
 		Node: r.node, Readings: bound(readings), Lost: lost, Incarnation: t.incarnation(r.key),

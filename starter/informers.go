@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -166,7 +165,7 @@ func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *s
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return nodes.Watch(ctx, o) },
 	}, eyes, settling, handler[*corev1.Node]{
 		seen: func(node *corev1.Node) {
-			t.nodeSeen(node.Name, string(node.UID), offered(node))
+			t.nodeSeen(node.Name, string(node.UID), kube.OffersOf(node))
 			t.nodeReady(node.Name, ready(node))
 		},
 		gone: func(node *corev1.Node) { t.nodeGone(node.Name) },
@@ -178,16 +177,4 @@ func ready(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-}
-
-// offered lists the extended resources that a node can allocate. A resource whose
-// plugin is gone stays there with zero.
-func offered(node *corev1.Node) map[string]int64 {
-	found := map[string]int64{}
-	for name, quantity := range node.Status.Allocatable {
-		if strings.Contains(string(name), "/") {
-			found[string(name)] = quantity.Value()
-		}
-	}
-	return found
 }

@@ -254,42 +254,26 @@ func (t *tracker) present(r *record, p *pool, now device.Incarnation) {
 // node is one Node object.
 type node struct {
 	uid string
-	// offered is what the node can allocate of each extended resource.
-	offered map[string]int64
+	// offers is what the node offers of each extended resource.
+	offers map[string]device.Offer
 }
 
 // nodeSeen takes in a node. One of the same name and another UID is another node:
 // nothing of the first carries over.
-func (t *tracker) nodeSeen(name, uid string, offered map[string]int64) {
+func (t *tracker) nodeSeen(name, uid string, offers map[string]device.Offer) {
 	t.do(func() {
 		old, ok := t.nodes[name]
-		if ok && old.uid == uid && maps.Equal(old.offered, offered) {
+		if ok && old.uid == uid && maps.Equal(old.offers, offers) {
 			return
 		}
 		if ok && old.uid != uid {
 			t.endNode(name)
+			old = node{}
 		}
-		t.nodes[name] = node{uid: uid, offered: offered}
+		t.nodes[name] = node{uid: uid, offers: offers}
 		t.shiftNode(name)
-		for _, r := range t.sortedRecords(t.devicesByNode[name]) {
-			switch {
-			case r.key.Path() != device.PathPlugin:
-			case offered[r.key.Resource] > 0:
-				t.offered(r)
-			default:
-				t.missing(r, device.AllocatableDropped, "", false)
-			}
-		}
+		t.offersSeen(name, old.offers)
 	})
-}
-
-// offered takes in that a device-plugin resource can be allocated (again).
-func (t *tracker) offered(r *record) {
-	i := &r.inventory
-	if i.wanted = r.maybe && i.told.Missing != ""; i.wanted {
-		i.want, i.open = quarantine.Inventory{Node: r.node, Present: true}, false
-		t.touch(r.key)
-	}
 }
 
 // nodeGone takes in that a node is deleted.
@@ -297,6 +281,7 @@ func (t *tracker) nodeGone(name string) {
 	t.do(func() {
 		t.endNode(name)
 		delete(t.nodes, name)
+		t.offersGone(name)
 		delete(t.unready, name)
 		t.shiftNode(name)
 	})

@@ -262,27 +262,6 @@ func TestANodeReplacedInOneEventIsAnotherNode(t *testing.T) {
 	}
 }
 
-// O8: a resource of which nothing is allocatable any more has lost its plugin. Open
-// cases hear of it; no case comes of it.
-func TestAllocatableThatDropsToZero(t *testing.T) {
-	bad, well := replica("anvil-07", "GPU-1"), replica("anvil-07", "GPU-2")
-	s := newScene(t)
-	s.tracker.nodeSeen("anvil-07", "node-uid", map[string]int64{plugin: 2})
-	s.report("train-0", bad, device.Unhealthy, "")
-	s.report("train-1", well, device.Healthy, "")
-	observed(t, s.send(), bad, true)
-	s.tracker.nodeSeen("anvil-07", "node-uid", map[string]int64{plugin: 1})
-	none(t, s.send(), "one device less, as the plugin said")
-	s.tracker.nodeSeen("anvil-07", "node-uid", map[string]int64{plugin: 0})
-	if e := only[quarantine.Inventory](t, s.send(), bad, false); e.Missing != device.AllocatableDropped {
-		t.Errorf("told as %+v", e)
-	}
-	s.tracker.nodeSeen("anvil-07", "node-uid", map[string]int64{plugin: 2})
-	if e := only[quarantine.Inventory](t, s.send(), bad, false); !e.Present {
-		t.Errorf("told as %+v", e)
-	}
-}
-
 // Q10: a device in a pool that isn't on a node was only seen from one; that this node
 // is deleted says nothing of it.
 func TestADeviceOnNoNodeOutlivesTheNodeItWasSeenFrom(t *testing.T) {

@@ -55,6 +55,10 @@ type Timing struct {
 	// InventoryQuiet is how long a pool's slices have to stay unchanged before
 	// the pool is judged. Default 1 s.
 	InventoryQuiet time.Duration
+	// PluginAway is how long nothing of a resource may be allocatable on a node before
+	// what Pods there say of its devices isn't believed any more: a kubelet that
+	// restarts and a plugin that is replaced look like a dead one. Default 30 s.
+	PluginAway time.Duration
 	// Return is how long a driver that hides what is allocated has to list a device
 	// again that was given back. Default 30 s.
 	Return time.Duration
@@ -83,7 +87,7 @@ func (t Timing) withDefaults() Timing {
 	}{
 		{&t.Lease, 8 * time.Second}, {&t.Renew, 5 * time.Second}, {&t.Retry, time.Second},
 		{&t.Quiet, 500 * time.Millisecond}, {&t.SettleLimit, 5 * time.Second}, {&t.SyncLimit, 30 * time.Second},
-		{&t.InventoryQuiet, time.Second}, {&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
+		{&t.InventoryQuiet, time.Second}, {&t.PluginAway, 30 * time.Second}, {&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
 		{&t.RetryFirst, 100 * time.Millisecond}, {&t.RetryMax, 5 * time.Second}, {&t.RetryRefused, time.Minute},
 		{&t.Recheck, 30 * time.Second}, {&t.Rediscover, time.Minute},
 		{&t.Drain, 10 * time.Second}, {&t.Standby, time.Minute},
@@ -108,7 +112,7 @@ func (t Timing) validate() error {
 		value time.Duration
 	}{
 		{"retry", t.Retry}, {"quiet", t.Quiet}, {"settle limit", t.SettleLimit}, {"sync limit", t.SyncLimit},
-		{"inventory quiet", t.InventoryQuiet}, {"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
+		{"inventory quiet", t.InventoryQuiet}, {"plugin away", t.PluginAway}, {"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
 		{"recheck", t.Recheck}, {"rediscover", t.Rediscover}, {"drain", t.Drain}, {"standby", t.Standby},
 	} {
 		if d.value <= 0 {

@@ -96,6 +96,7 @@ func (t *tracker) evaluate(p *pod) {
 	observations, unmappedEntries := device.Observe(p.view, t.claim)
 	t.keepUnmapped(p, unmappedEntries, now)
 	reports := device.Digest(observations, now)
+	device.Doubt(reports, t.doubt)
 	t.placePod(p, reports)
 	read := reading.FromPod(reports, t.catalogue, t.concerned)
 	for i := range read {

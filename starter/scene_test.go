@@ -168,6 +168,7 @@ func (s *scene) send() []call {
 func (s *scene) pass(d time.Duration) {
 	s.clock.Step(d)
 	s.tracker.settleInventory()
+	s.tracker.settleOffers()
 	s.tracker.logUnmapped()
 	s.tracker.tidy()
 }

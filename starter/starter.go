@@ -231,6 +231,7 @@ func (s *Starter) janitor(ctx context.Context) {
 			return
 		case <-ticker.C():
 			s.tracker.settleInventory()
+			s.tracker.settleOffers()
 			s.tracker.logUnmapped()
 			s.tracker.tidy()
 		}

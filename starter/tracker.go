@@ -45,6 +45,10 @@ type tracker struct {
 	sliceOf  map[string]device.PoolKey // slice name → its pool
 	nodes    map[string]node
 	devices  map[device.Key]*record
+	// empty is since when a node has nothing of a resource allocatable that Pods there
+	// have devices of; unvouched is where that has lasted.
+	empty     map[pair]time.Time
+	unvouched map[pair]struct{}
 	// known holds the drivers that reported a health on a node: they have a health
 	// service there.
 	known   map[pair]struct{}
@@ -154,6 +158,7 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 		pods: map[string]*pod{}, podNames: map[string]string{}, claims: map[string]device.Claim{},
 		pools: map[device.PoolKey]*pool{}, sliceOf: map[string]device.PoolKey{}, nodes: map[string]node{},
 		devices: map[device.Key]*record{}, known: map[pair]struct{}{},
+		empty: map[pair]time.Time{}, unvouched: map[pair]struct{}{},
 		marks: map[string]device.Key{}, foreign: map[string]string{},
 		podsByClaim: index[string, string]{}, podsByPool: index[device.PoolKey, string]{},
 		podsByChip: index[device.Key, string]{}, claimsByPool: index[device.PoolKey, string]{},
@@ -262,6 +267,9 @@ func (t *tracker) record(key device.Key, node string) *record {
 		r.node = node
 		t.devicesByNode.add(node, key)
 		t.devicesByPair.add(r.pair(), key)
+		if key.Path() == device.PathPlugin {
+			t.vouch(r.pair())
+		}
 	}
 	return r
 }
@@ -295,6 +303,10 @@ func (t *tracker) dropIfIdle(r *record) {
 	t.shift(r.key)
 	t.devicesByNode.remove(r.node, r.key)
 	t.devicesByPair.remove(r.pair(), r.key)
+	if len(t.devicesByPair[r.pair()]) == 0 {
+		delete(t.empty, r.pair())
+		delete(t.unvouched, r.pair())
+	}
 	if r.key.Path() == device.PathPlugin {
 		t.chips.remove(chipOf(r.key), r.key)
 	} else {
@@ -328,7 +340,7 @@ func (t *tracker) lost(r *record) bool {
 
 // bad tells whether a reading calls for a case.
 func (t *tracker) bad(r *record, said quarantine.Reading) bool {
-	switch said.Health {
+	switch said.Counts() {
 	case device.Unhealthy:
 		return said.Fault
 	case device.Unknown:

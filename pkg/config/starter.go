@@ -12,6 +12,7 @@ type Starter struct {
 	Service
 	SettleQuiet    time.Duration   `split_words:"true" default:"500ms" min:"1ms" max:"1m" desc:"How long nothing may change after the starter began or listed anew, before it compares what it knows and signals."`
 	SettleLimit    time.Duration   `split_words:"true" default:"5s" min:"1ms" max:"10m" desc:"How long it waits for that quiet at most."`
+	PluginAway     time.Duration   `split_words:"true" default:"30s" min:"1s" max:"10m" desc:"How long nothing of a device-plugin resource may be allocatable on a node before its devices in use count as Unknown. A kubelet that restarts and a plugin that is replaced look like a dead one for that long."`
 	MarkCheck      time.Duration   `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"How often every mark is checked for its case; one without gets its case back."`
 	Drain          time.Duration   `split_words:"true" default:"10s" min:"1s" max:"10m" desc:"How long what is queued may take to be sent after SIGTERM. The Pod's grace period has to be longer."`
 	SignalWorkers  int             `split_words:"true" default:"8" min:"1" max:"256" desc:"Signals to Temporal under way at once."`

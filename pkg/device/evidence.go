@@ -17,6 +17,9 @@ type Report struct {
 	Container string `json:"container,omitempty"`
 	Health    Health `json:"health"`
 	Message   string `json:"message,omitempty"`
+	// Stale says why a Healthy can't be believed, as far as that shows around the
+	// reading; empty where it can. What the Pod says stays as it was said.
+	Stale Staleness `json:"stale,omitempty"`
 	// Version is the status version, the deduplication key beside the Pod's UID.
 	Version Version `json:"version"`
 	// Observed is when Sickbay first saw this reading, on its own clock: the API
@@ -40,7 +43,16 @@ type Report struct {
 // Says tells whether two reports carry the same reading, whenever and from
 // whichever container it was taken.
 func (r Report) Says(other Report) bool {
-	return r.Health == other.Health && r.Message == other.Message && r.Fault == other.Fault && r.Ended == other.Ended
+	return r.Health == other.Health && r.Message == other.Message && r.Stale == other.Stale && r.Fault == other.Fault && r.Ended == other.Ended
+}
+
+// Counts is the health that a report counts for: a Healthy that can't be believed
+// is an Unknown.
+func (r Report) Counts() Health {
+	if r.Health == Healthy && r.Stale != Fresh {
+		return Unknown
+	}
+	return r.Health
 }
 
 // Digest takes all observations of one Pod (as Observe returns them) together:
@@ -101,8 +113,11 @@ func Keep(known, read Report) Report {
 // Evidence is what is believed of a device: the worst of all readings, and the
 // readings themselves. Freshness is kept apart from it.
 type Evidence struct {
+	// Value is the worst that a report counts for.
 	Value   Health `json:"value,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Stale is why Value is Unknown where every Pod says Healthy.
+	Stale Staleness `json:"stale,omitempty"`
 	// Held tells whether a live Pod holds the device (monitors don't count).
 	Held bool `json:"held"`
 	// Reports has one element per Pod, sorted by UID.
@@ -132,15 +147,25 @@ func Fuse(reports []Report) Evidence {
 		if !r.Ended && !r.Monitor {
 			evidence.Held = true
 		}
-		switch {
-		case r.Health.WorseThan(evidence.Value):
-			evidence.Value, messages = r.Health, []string{r.Message}
-		case r.Health == evidence.Value:
+		switch counts := r.Counts(); {
+		case counts.WorseThan(evidence.Value):
+			evidence.Value, evidence.Stale, messages = counts, r.Stale, []string{r.Message}
+		case counts == evidence.Value:
+			evidence.Stale = commonCause(evidence.Stale, r.Stale)
 			messages = append(messages, r.Message)
 		}
 	}
 	evidence.Message = joinMessages(messages)
 	return evidence
+}
+
+// commonCause is why several readings count for Unknown. One that says Unknown
+// itself needs no other cause.
+func commonCause(a, b Staleness) Staleness {
+	if a == Fresh || b == Fresh {
+		return Fresh
+	}
+	return min(a, b)
 }
 
 // Belief tells what became of a report that was offered to a set of known ones.
@@ -177,7 +202,7 @@ func Believe(known []Report, offered Report, live bool) ([]Report, Belief) {
 	default:
 		next[i] = offered
 	}
-	better := i >= 0 && known[i].Health.WorseThan(offered.Health) || Fuse(known).Value.WorseThan(Fuse(next).Value)
+	better := i >= 0 && known[i].Counts().WorseThan(offered.Counts()) || Fuse(known).Value.WorseThan(Fuse(next).Value)
 	if !live && better {
 		return known, Doubted
 	}

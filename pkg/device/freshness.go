@@ -18,6 +18,9 @@ const (
 	// PluginAbsent: nothing of the resource is allocatable, so the kubelet
 	// reports its default for a missing device, which is Healthy.
 	PluginAbsent Staleness = "PluginAbsent"
+	// NotListed: the plugin lists fewer devices than when it called this one
+	// Unhealthy. The kubelet reports its default for one that left the list.
+	NotListed Staleness = "NotListed"
 )
 
 // Surroundings is what has to be true around a reading for it to say something
@@ -28,9 +31,9 @@ type Surroundings struct {
 	NodeReady      bool
 	// PoolComplete is asked on the DRA path only.
 	PoolComplete bool
-	// Allocatable is node.status.allocatable of the resource, in devices; asked
-	// on the device-plugin path only.
-	Allocatable int64
+	// Offer is what the node offers of the resource; asked on the device-plugin
+	// path only.
+	Offer Offer
 }
 
 // Freshness judges a reading by its surroundings, nearest cause first.
@@ -44,7 +47,7 @@ func (s Surroundings) Freshness(path Path) Staleness {
 		return NodeNotReady
 	case path == PathDRA && !s.PoolComplete:
 		return DriverAbsent
-	case path == PathPlugin && s.Allocatable <= 0:
+	case path == PathPlugin && !s.Offer.Vouched():
 		return PluginAbsent
 	}
 	return Fresh

@@ -179,9 +179,14 @@ const (
 	// PoolGone: all the driver's slices of the pool are gone. A kubelet deletes
 	// them when it starts, and 30 s after the driver disconnected.
 	PoolGone MissingReason = "PoolGone"
-	// AllocatableDropped: the node offers fewer devices of the resource than
-	// before; the plugin is gone or took devices away.
+	// AllocatableDropped: the node lists no device of the resource any more. The
+	// plugin has been gone for 5 minutes, or hasn't registered since the kubelet
+	// started, or lists nothing.
 	AllocatableDropped MissingReason = "AllocatableDropped"
+	// MissingFromPlugin: the plugin lists fewer devices than when it called this one
+	// Unhealthy, and the Pods say Healthy of it, which is what the kubelet says of a
+	// device that left the list.
+	MissingFromPlugin MissingReason = "MissingFromPlugin"
 	// NodeDeleted: the Node object is gone.
 	NodeDeleted MissingReason = "NodeDeleted"
 )

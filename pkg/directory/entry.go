@@ -35,7 +35,8 @@ type Seen struct {
 	// Classes are the DeviceClasses by which it is allocated now, sorted, or a device
 	// plugin's resource; none for a DRA device that nobody holds.
 	Classes []string `json:"classes,omitempty"`
-	// Listed tells that a slice, or a node's allocatable, offers it now.
+	// Listed tells that a slice has it now. For a device plugin's device it tells no
+	// more than that the node lists devices of its resource.
 	Listed bool `json:"listed"`
 	// Hardware is the incarnation behind the name, as far as the driver says.
 	Hardware device.Incarnation `json:"hardware,omitzero"`

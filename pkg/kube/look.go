@@ -59,12 +59,14 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 	if err != nil {
 		return looked, err
 	}
-	l.read(&looked, look, pool, claims, pods)
-	nodeGone, err := l.node(ctx, &looked)
+	// The node is read after its Pods: of what is on the way to both, an entry is
+	// there first.
+	state, err := l.node(ctx, &looked)
 	if err != nil {
 		return looked, err
 	}
-	looked.Presence = presence(look, pool, looked.Node, nodeGone)
+	l.read(&looked, look, pool, claims, pods, state)
+	looked.Presence = presence(look, pool, looked.Node, state)
 	mark, err := l.marks.Read(ctx, look.Device)
 	if err != nil {
 		return looked, err
@@ -197,7 +199,7 @@ func (l *LiveReader) each(ctx context.Context, selector string, list pager.ListP
 }
 
 // read fills in holders, readings and ended Pods.
-func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool *device.Pool, claims map[string]device.Claim, pods []device.Pod) {
+func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool *device.Pool, claims map[string]device.Claim, pods []device.Pod, node nodeState) {
 	lookup := func(namespace, name string) (device.Claim, bool) {
 		claim, ok := claims[namespace+"/"+name]
 		return claim, ok
@@ -213,6 +215,7 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 		live[pod.Ref.UID] = true
 		observations, _ := device.Observe(pod, lookup)
 		said[pod.Ref.UID] = device.Digest(observations, l.now())
+		device.Doubt(said[pod.Ref.UID], node.doubt)
 		for _, report := range said[pod.Ref.UID] {
 			listed = append(listed, report.Device)
 		}
@@ -247,18 +250,40 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 	}
 }
 
-// node reads whether the node is ready and when its Lease was last renewed.
-func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (gone bool, err error) {
+// nodeState is what a look found of the device's node.
+type nodeState struct {
+	name string
+	// gone is set for a node that is deleted.
+	gone bool
+	// offers is nil where no node was read.
+	offers map[string]device.Offer
+}
+
+// doubt says why a Healthy that the node's kubelet wrote can't be believed. Of
+// another node's devices it knows nothing.
+func (n nodeState) doubt(key device.Key) device.Staleness {
+	if key.Path() == device.PathPlugin && key.Node == n.name && n.offers != nil && !n.offers[key.Resource].Vouched() {
+		return device.PluginAbsent
+	}
+	return device.Fresh
+}
+
+// node reads what the node offers, whether it is ready, and when its Lease was last
+// renewed.
+func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (nodeState, error) {
+	state := nodeState{name: looked.Node}
 	if looked.Node == "" {
-		return false, nil
+		return state, nil
 	}
 	node, err := l.client.CoreV1().Nodes().Get(ctx, looked.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		state.gone = true
+		return state, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("get node %s: %w", looked.Node, err)
+		return state, fmt.Errorf("get node %s: %w", looked.Node, err)
 	}
+	state.offers = OffersOf(node)
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			looked.NodeReady = condition.Status == corev1.ConditionTrue
@@ -266,26 +291,26 @@ func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (gone 
 	}
 	lease, err := l.client.CoordinationV1().Leases(leaseNamespace).Get(ctx, looked.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return state, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("get the Lease of node %s: %w", looked.Node, err)
+		return state, fmt.Errorf("get the Lease of node %s: %w", looked.Node, err)
 	}
 	if lease.Spec.RenewTime != nil {
 		looked.NodeLease = lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
 	}
-	return false, nil
+	return state, nil
 }
 
 // presence answers whether the device is listed; nil where nothing can be said.
-func presence(look quarantine.Look, pool *device.Pool, node string, nodeGone bool) *quarantine.Inventory {
+func presence(look quarantine.Look, pool *device.Pool, node string, state nodeState) *quarantine.Inventory {
 	key := look.Device
 	// A device in a pool that isn't on the node was only seen from there.
-	if nodeGone && (pool == nil || pool.Node == node || pool.Generation == 0 && len(pool.Devices) == 0) {
+	if state.gone && (pool == nil || pool.Node == node || pool.Generation == 0 && len(pool.Devices) == 0) {
 		return &quarantine.Inventory{Missing: device.NodeDeleted}
 	}
 	if pool == nil {
-		return nil
+		return state.presence(key)
 	}
 	moved := ""
 	if to, ok := device.Renamed(*pool, key, look.Hardware); ok {
@@ -301,6 +326,19 @@ func presence(look quarantine.Look, pool *device.Pool, node string, nodeGone boo
 		return &quarantine.Inventory{Missing: device.MissingFromPool, MovedTo: moved}
 	}
 	return nil
+}
+
+// presence answers for a device-plugin device, as far as the node can: how many
+// devices of its resource are listed.
+func (n nodeState) presence(key device.Key) *quarantine.Inventory {
+	if n.offers == nil {
+		return nil
+	}
+	offer := n.offers[key.Resource]
+	if offer.Listed == 0 {
+		return &quarantine.Inventory{Node: key.Node, Missing: device.AllocatableDropped}
+	}
+	return &quarantine.Inventory{Node: key.Node, Present: true, Listed: offer.Listed}
 }
 
 // holders are the Pods for which a claim has the device allocated. reservedFor is

@@ -20,6 +20,7 @@ type looking struct {
 	claims []device.Claim
 	pods   []device.Pod
 	known  []string
+	node   nodeState
 }
 
 // answer is what a live look makes of it.
@@ -39,8 +40,8 @@ func (l looking) answer() quarantine.Looked {
 		look.Known = append(look.Known, device.PodRef{Namespace: "team-kestrel", Name: name, UID: "uid-" + name})
 	}
 	var looked quarantine.Looked
-	reader.read(&looked, look, pool, claims, l.pods)
-	looked.Presence = presence(look, pool, "", false)
+	reader.read(&looked, look, pool, claims, l.pods, l.node)
+	looked.Presence = presence(look, pool, l.node.name, l.node)
 	return looked
 }
 
@@ -151,6 +152,58 @@ func TestALookHearsOneWordFromEachPodOfTheChip(t *testing.T) {
 			}
 			if len(looked.Ended) != 0 {
 				t.Errorf("%v is taken for ended", looked.Ended)
+			}
+		})
+	}
+}
+
+// O4, O8: a look believes a plugin's Healthy only while something of its resource may
+// be given out on that node, and tells how many devices are listed there.
+func TestALookReadsAPluginsDeviceTogetherWithItsNode(t *testing.T) {
+	const resource = "example.com/gpu"
+	key := device.Key{Node: "anvil-07", Resource: resource, ID: "GPU-1"}
+	pod := func(name string, health device.Health) device.Pod {
+		return device.Pod{
+			Ref: device.PodRef{Namespace: "team-kestrel", Name: name, UID: "uid-" + name}, Node: "anvil-07", ResourceVersion: "100",
+			Containers: []device.Container{{Name: "main", Entries: []device.Entry{{Name: resource, ResourceID: key.ID, Health: health}}}},
+		}
+	}
+	offers := func(listed, allocatable int64) nodeState {
+		return nodeState{name: "anvil-07", offers: map[string]device.Offer{resource: {Listed: listed, Allocatable: allocatable}}}
+	}
+	present := func(listed int64) *quarantine.Inventory {
+		return &quarantine.Inventory{Node: "anvil-07", Present: true, Listed: listed}
+	}
+	missing := func(why device.MissingReason) *quarantine.Inventory {
+		return &quarantine.Inventory{Node: "anvil-07", Missing: why}
+	}
+	for name, tc := range map[string]struct {
+		health   device.Health
+		node     nodeState
+		stale    device.Staleness
+		presence *quarantine.Inventory
+	}{
+		"its plugin is there":                        {device.Healthy, offers(4, 3), device.Fresh, present(4)},
+		"its plugin is away":                         {device.Healthy, offers(4, 0), device.PluginAbsent, present(4)},
+		"all are Unhealthy, and listed":              {device.Unhealthy, offers(4, 0), device.Fresh, present(4)},
+		"the kubelet has started without it":         {device.Healthy, offers(0, 0), device.PluginAbsent, missing(device.AllocatableDropped)},
+		"the plugin was given up on, a fault frozen": {device.Unhealthy, offers(0, 0), device.Fresh, missing(device.AllocatableDropped)},
+		"the node has no such resource":              {device.Healthy, nodeState{name: "anvil-07", offers: map[string]device.Offer{}}, device.PluginAbsent, missing(device.AllocatableDropped)},
+		"the node is deleted":                        {device.Healthy, nodeState{name: "anvil-07", gone: true}, device.Fresh, &quarantine.Inventory{Missing: device.NodeDeleted}},
+		"no node was read":                           {device.Healthy, nodeState{}, device.Fresh, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			looked := looking{key: key, pods: []device.Pod{pod("train-0", tc.health)}, node: tc.node}.answer()
+			if len(looked.Readings) != 1 || looked.Readings[0].Health != tc.health || looked.Readings[0].Stale != tc.stale {
+				t.Errorf("readings %+v, want %s that is %q", looked.Readings, tc.health, tc.stale)
+			}
+			switch {
+			case looked.Presence == nil || tc.presence == nil:
+				if looked.Presence != tc.presence {
+					t.Errorf("presence %+v, want %+v", looked.Presence, tc.presence)
+				}
+			case *looked.Presence != *tc.presence:
+				t.Errorf("presence %+v, want %+v", *looked.Presence, *tc.presence)
 			}
 		})
 	}

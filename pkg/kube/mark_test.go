@@ -93,7 +93,7 @@ func TestADeletedNodeTakesOnlyItsOwnDevices(t *testing.T) {
 		"in a pool that went as a whole": {pool(""), device.NodeDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := presence(quarantine.Look{Device: key}, row.pool, "anvil-07", true)
+			found := presence(quarantine.Look{Device: key}, row.pool, "anvil-07", nodeState{name: "anvil-07", gone: true})
 			if found == nil || found.Missing != row.want || found.Present != (row.want == "") {
 				t.Errorf("found %+v, want missing %q", found, row.want)
 			}

@@ -15,6 +15,10 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
+// pluginDetail is why a device plugin's device gets no mark, and what a person can do.
+const pluginDetail = "Kubernetes has no API to keep one device of a device plugin out. No new Pod gets it while its plugin calls it Unhealthy; " +
+	"to be sure, cordon its node, or have the plugin leave it out"
+
 // MarkWriter makes and removes marks. Both are safe to repeat and fenced by the
 // epoch: an attempt of an earlier case that is still running changes nothing.
 type MarkWriter struct {
@@ -33,7 +37,7 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 	report := quarantine.MarkReported{Epoch: c.Epoch, Revision: c.Revision, Name: MarkName(c.Device)}
 	if c.Device.Path() != device.PathDRA {
 		report.Outcome = quarantine.OutcomeUnavailable
-		report.Detail = "Kubernetes has no API to keep one device-plugin device out; this case is advisory"
+		report.Detail = pluginDetail
 		return report, nil
 	}
 	mark, err := NewMark(c)

@@ -149,7 +149,8 @@ func TrimSlice(object any) (any, error) {
 	return trimmed, nil
 }
 
-// TrimNode keeps a node's identity and what it offers of each resource.
+// TrimNode keeps a node's identity, what it offers of each resource, and whether it
+// is ready.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -157,8 +158,26 @@ func TrimNode(object any) (any, error) {
 	}
 	return &corev1.Node{
 		ObjectMeta: identity(node.ObjectMeta),
-		Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: trimConditions(node.Status.Conditions)},
+		Status: corev1.NodeStatus{
+			Capacity: trimResources(node.Status.Capacity), Allocatable: trimResources(node.Status.Allocatable),
+			Conditions: trimConditions(node.Status.Conditions),
+		},
 	}, nil
+}
+
+// trimResources keeps the extended resources.
+func trimResources(all corev1.ResourceList) corev1.ResourceList {
+	var kept corev1.ResourceList
+	for name, quantity := range all {
+		if !extended(name) {
+			continue
+		}
+		if kept == nil {
+			kept = corev1.ResourceList{}
+		}
+		kept[name] = quantity
+	}
+	return kept
 }
 
 // trimConditions keeps whether the node is ready.

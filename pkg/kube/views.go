@@ -193,3 +193,26 @@ func counterUses(d resourcev1.Device) []device.CounterUse {
 	})
 	return uses
 }
+
+// OffersOf reads what a node offers of each extended resource. One whose plugin is
+// gone stays there with zero.
+func OffersOf(node *corev1.Node) map[string]device.Offer {
+	offers := map[string]device.Offer{}
+	for name, quantity := range node.Status.Capacity {
+		if extended(name) {
+			offers[string(name)] = device.Offer{Listed: quantity.Value()}
+		}
+	}
+	for name, quantity := range node.Status.Allocatable {
+		if extended(name) {
+			offer := offers[string(name)]
+			offer.Allocatable = quantity.Value()
+			offers[string(name)] = offer
+		}
+	}
+	return offers
+}
+
+// extended tells whether a resource is one that a device plugin may offer: its name
+// has a domain.
+func extended(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }

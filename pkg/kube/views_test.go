@@ -242,16 +242,33 @@ func TestSliceViewTellsWhatDevicesAreAndDrawOn(t *testing.T) {
 	}
 }
 
-func TestTrimNodeKeepsIdentityAndAllocatable(t *testing.T) {
+// O4, O8: what a node offers of plugins' devices is read in full, trimmed or not: how
+// many are listed, and how many of those may be given out.
+func TestTrimNodeKeepsIdentityAndWhatItOffers(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: meta("vm"), Status: corev1.NodeStatus{
-		Allocatable: corev1.ResourceList{"example.com/gpu": resource.MustParse("2")},
-		Images:      []corev1.ContainerImage{{Names: []string{"registry.example.com/app:1"}}},
+		Capacity: corev1.ResourceList{
+			"cpu": resource.MustParse("8"), "hugepages-2Mi": resource.MustParse("0"),
+			"example.com/gpu": resource.MustParse("2"), "example.com/nic": resource.MustParse("1"), "example.com/old": resource.MustParse("0"),
+		},
+		Allocatable: corev1.ResourceList{
+			"cpu": resource.MustParse("7"), "example.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("0"),
+			"example.com/old": resource.MustParse("0"), "example.com/odd": resource.MustParse("3"),
+		},
+		Images: []corev1.ContainerImage{{Names: []string{"registry.example.com/app:1"}}},
 	}}
 	trimmed := trimTwice(t, TrimNode, node)
-	if trimmed.UID != node.UID || !reflect.DeepEqual(trimmed.Status.Allocatable, node.Status.Allocatable) {
-		t.Errorf("trimmed node lost its identity or allocatable: %+v", trimmed)
+	want := map[string]device.Offer{
+		"example.com/gpu": {Listed: 2, Allocatable: 1}, "example.com/nic": {Listed: 1}, "example.com/old": {}, "example.com/odd": {Allocatable: 3},
 	}
-	if trimmed.Status.Images != nil || trimmed.ManagedFields != nil {
-		t.Errorf("trimmed node keeps what nobody reads: %+v", trimmed)
+	for what, read := range map[string]*corev1.Node{"whole": node, "trimmed": trimmed} {
+		if got := OffersOf(read); !reflect.DeepEqual(got, want) {
+			t.Errorf("the %s node offers %+v, want %+v", what, got, want)
+		}
+	}
+	if trimmed.UID != node.UID {
+		t.Errorf("the trimmed node lost its identity: %+v", trimmed)
+	}
+	if trimmed.Status.Images != nil || trimmed.ManagedFields != nil || len(trimmed.Status.Capacity) != 3 || len(trimmed.Status.Allocatable) != 4 {
+		t.Errorf("the trimmed node keeps what nobody reads: %+v", trimmed)
 	}
 }

@@ -62,6 +62,9 @@ func (b *ReadingBuilder) says(health device.Health, message string) *ReadingBuil
 	return b
 }
 
+// Stale makes it one that can't be believed.
+func (b *ReadingBuilder) Stale(why device.Staleness) *ReadingBuilder { b.r.Stale = why; return b }
+
 // Version sets the status version.
 func (b *ReadingBuilder) Version(v device.Version) *ReadingBuilder { b.r.Version = v; return b }
 
@@ -104,6 +107,11 @@ func missing(why device.MissingReason) event {
 
 func listed(as device.Incarnation) event {
 	return always(quarantine.Inventory{Node: "anvil-07", Present: true, Now: as})
+}
+
+// counted is what the watch says when the plugin's list became longer or shorter.
+func counted(count int64) event {
+	return always(quarantine.Inventory{Node: "anvil-07", Present: true, Listed: count})
 }
 
 func always(e quarantine.Event) event {
@@ -171,6 +179,12 @@ func (b *LookedBuilder) Presence(p *quarantine.Inventory) *LookedBuilder { b.e.P
 // Missing makes the device one that isn't listed.
 func (b *LookedBuilder) Missing(why device.MissingReason) *LookedBuilder {
 	return b.Presence(&quarantine.Inventory{Node: "anvil-07", Missing: why})
+}
+
+// Listed is what a node says on the device-plugin path: how many devices of the
+// resource are on the plugin's list.
+func (b *LookedBuilder) Listed(count int64) *LookedBuilder {
+	return b.Presence(&quarantine.Inventory{Node: "anvil-07", Present: true, Listed: count})
 }
 
 // Mark sets the mark that was found.

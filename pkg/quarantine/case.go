@@ -66,6 +66,11 @@ type Case struct {
 	// MovedTo is the name under which the hardware that this case is about is
 	// listed now, where it isn't this device's any more.
 	MovedTo string `json:"movedTo,omitempty"`
+	// Listed is how many devices of the resource the node lists while this one is on
+	// the list: what live looks found while the plugin called it Unhealthy. Shorter is
+	// a list with fewer that is too new to count. Device-plugin path only.
+	Listed  int64   `json:"listed,omitempty"`
+	Shorter Shorter `json:"shorter,omitzero"`
 	// Absence is set while the device is missing.
 	Absence *Absence `json:"absence,omitempty"`
 	// Former is the phase to go back to when a gone device returns, or when a mark
@@ -107,6 +112,13 @@ type Case struct {
 type Holder struct {
 	Pod   device.PodRef `json:"pod"`
 	Claim string        `json:"claim,omitempty"`
+}
+
+// Shorter is a plugin's list that has become shorter while the plugin still called
+// the device Unhealthy, as far as its Pods' status says.
+type Shorter struct {
+	Listed int64     `json:"listed"`
+	Since  time.Time `json:"since"`
 }
 
 // Absence is a device that isn't listed any more.

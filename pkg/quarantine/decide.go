@@ -23,6 +23,7 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 	case Observed:
 		d.observed(e)
 	case Inventory:
+		d.recounted(e)
 		d.inventory(e)
 	case MarkSeen:
 		d.markSeen(e)
@@ -116,7 +117,7 @@ func (d *decision) stepNone() {
 		d.c.Confirmed, d.c.FaultSeen = true, d.faultAt
 		d.enterQuarantine()
 	case value == device.Unknown && d.lost:
-		d.suspect(unknownReason, clip(d.c.Evidence().Message, maxMessage))
+		d.suspect(d.whyUnknown(), clip(d.c.Evidence().Message, maxMessage))
 	case d.c.Absence != nil && d.c.Absence.Reason == device.MissingFromPool:
 		d.suspect(missingReason, "")
 	}
@@ -218,7 +219,7 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 		d.c.MovedTo = old.MovedTo
 	}
 	text := fmt.Sprintf("case opened as %s", phase)
-	if why.Code == reason.HealthUnknown {
+	if saysNothing(why.Code) {
 		text += fmt.Sprintf(", visible since %s, the silence may be older", stamp(d.c.FirstNotGood))
 	}
 	d.notify(NoticeOpened, true, text+": "+describe(why, message))

@@ -37,6 +37,9 @@ type Inventory struct {
 	Now     device.Incarnation   `json:"incarnation,omitzero"`
 	// MovedTo is set when the hardware that stood here is listed under another name.
 	MovedTo string `json:"movedTo,omitempty"`
+	// Listed is how many devices of the resource the node lists (device-plugin path
+	// only). Present says then no more than that there are some.
+	Listed int64 `json:"listed,omitempty"`
 }
 
 // MarkSeen tells what the watch sees of the device's mark: that it is there, or
@@ -82,7 +85,7 @@ type Looked struct {
 	NodeReady bool   `json:"nodeReady,omitempty"`
 	NodeLease string `json:"nodeLease,omitempty"`
 	// Presence is the inventory's answer; nil where it has none (an incomplete
-	// pool, or the device-plugin path).
+	// pool, a node that can't be told).
 	Presence *Inventory `json:"presence,omitempty"`
 	// Mark is the device's mark, nil if there is none or none can be.
 	Mark *MarkFound `json:"mark,omitempty"`

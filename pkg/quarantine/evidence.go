@@ -17,6 +17,10 @@ var (
 		Code: reason.HealthUnknown, Severity: reason.SeverityMinor, Action: reason.ActionSuspect,
 		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/unknown",
 	}
+	pluginAbsentReason = reason.Match{
+		Code: reason.PluginAbsent, Severity: reason.SeverityMinor, Action: reason.ActionSuspect,
+		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/plugin-absent",
+	}
 	missingReason = reason.Match{
 		Code: reason.DeviceMissing, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine,
 		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/missing",
@@ -69,10 +73,10 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 	}
 	reports, _ := device.Believe(c.Reports, report, true)
 	c.Reports = bound(reports)
-	d.seen = fmt.Sprintf("%s: %s %q at version %s", r.Pod, r.Health, report.Message, r.Version)
+	d.seen = fmt.Sprintf("%s: %s at version %s", r.Pod, quoted(report), r.Version)
 	// A change either way makes the next looks worth while.
 	c.Looks = 0
-	if r.Health.WorseThan(device.Healthy) {
+	if r.Counts().WorseThan(device.Healthy) {
 		c.GoodSince = time.Time{}
 	}
 	if judged(report).WorseThan(device.Healthy) && !r.Observed.IsZero() && (d.notGoodAt.IsZero() || r.Observed.Before(d.notGoodAt)) {
@@ -84,7 +88,20 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 	if r.Health == device.Unhealthy && r.Fault {
 		d.blame(r)
 	}
+	if !live && c.Absence != nil && r.Health == device.Unhealthy && c.Device.Path() == device.PathPlugin {
+		// Only of a device that is on its list a plugin says this.
+		d.lookAnew()
+	}
 	return device.Believed
+}
+
+// quoted is what a report says, and why it isn't believed if it isn't.
+func quoted(r device.Report) string {
+	text := fmt.Sprintf("%s %q", r.Health, r.Message)
+	if r.Stale != device.Fresh {
+		text += fmt.Sprintf(" (not believed: %s)", r.Stale)
+	}
+	return text
 }
 
 // offer asks what would be believed of a reading as far as the device's own
@@ -167,7 +184,7 @@ func outranks(a reason.Match, aMessage string, b reason.Match, bMessage string) 
 	if a.Severity != b.Severity {
 		return a.Severity > b.Severity
 	}
-	if unknown := b.Code == reason.HealthUnknown; unknown != (a.Code == reason.HealthUnknown) {
+	if unknown := saysNothing(b.Code); unknown != saysNothing(a.Code) {
 		return unknown
 	}
 	if x, y := closesRank(a.Closes), closesRank(b.Closes); x != y {
@@ -177,6 +194,20 @@ func outranks(a reason.Match, aMessage string, b reason.Match, bMessage string) 
 		return a.Code < b.Code
 	}
 	return aMessage < bMessage
+}
+
+// saysNothing tells that a reason is only that nothing is known of the device.
+func saysNothing(code reason.Code) bool {
+	return code == reason.HealthUnknown || code == reason.PluginAbsent
+}
+
+// whyUnknown is the reason of a device of which nothing is known: what the driver
+// says nothing of, or what no plugin stands behind.
+func (d *decision) whyUnknown() reason.Match {
+	if d.c.Evidence().Stale == device.PluginAbsent {
+		return pluginAbsentReason
+	}
+	return unknownReason
 }
 
 func closesRank(c reason.Closes) int {
@@ -214,7 +245,7 @@ func judged(r device.Report) device.Health {
 	if r.Health == device.Unhealthy && !r.Fault {
 		return device.Healthy
 	}
-	return r.Health
+	return r.Counts()
 }
 
 // firstNotGood is when the readings that open a case were first seen. What was

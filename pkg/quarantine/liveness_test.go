@@ -18,6 +18,7 @@ func (d *drive) fair() {
 	d.t.Helper()
 	w := d.w
 	w.complete = true
+	d.sync()
 	d.settle()
 	// A starter compares levels now and then, whatever edges were lost.
 	if w.mark != nil && w.served {

@@ -42,7 +42,7 @@ func (d *decision) looked(e Looked) {
 		c.Node = e.Node
 	}
 	held := c.Held()
-	d.read(e.Readings, asked)
+	d.read(d.doubted(e.Readings), asked)
 	d.end(e.Ended)
 	c.Holders = slices.Clone(e.Holders[:min(len(e.Holders), maxHolders)])
 	if held && !c.Held() {
@@ -75,15 +75,15 @@ func (d *decision) read(readings []Reading, asked time.Time) {
 }
 
 // lookedForDevice takes in whether a look found the device listed. Nothing to
-// ask (the device-plugin path) leaves what the watch said standing; an inventory
-// without an answer (an incomplete pool) confirms nothing.
+// ask (on the device-plugin path, where no node is known) leaves what the watch
+// said standing; an inventory without an answer (an incomplete pool) confirms nothing.
 func (d *decision) lookedForDevice(e Looked, asked time.Time) {
 	c := &d.c
 	switch {
 	case e.Presence != nil && e.Presence.Present && c.Absence != nil && c.Absence.Since.After(asked):
 		// It went missing after this was read.
 	case e.Presence != nil:
-		d.inventory(*e.Presence)
+		d.inventory(d.counted(*e.Presence, e.Readings, asked))
 	case c.Absence != nil && c.Absence.Reason == device.NodeDeleted:
 		return
 	case c.Absence != nil && c.Device.Path() != device.PathPlugin:
@@ -159,6 +159,9 @@ func (d *decision) scheduleLook(asked time.Time) {
 	}
 	if c.DoubtedAt.After(asked) {
 		d.lookBy(d.now.Add(d.p.RecheckFirst))
+	}
+	if c.Shorter.Listed != 0 {
+		d.lookBy(later(c.Shorter.Since.Add(entryLag), d.now.Add(d.p.RecheckFirst)))
 	}
 	pause := d.p.backoff(c.Looks)
 	c.Looks++

@@ -102,7 +102,7 @@ func (p Policy) settle(reason device.MissingReason) time.Duration {
 	switch reason {
 	case device.PoolGone:
 		return p.SettlePoolGone
-	case device.AllocatableDropped:
+	case device.AllocatableDropped, device.MissingFromPlugin:
 		return p.SettleAllocatable
 	case device.NodeDeleted:
 		return p.SettleNode

@@ -13,7 +13,7 @@ func (d *decision) inventory(e Inventory) {
 	if e.Node != "" && c.Node == "" {
 		c.Node = e.Node
 	}
-	if !e.Present {
+	if e = d.stillShort(e); !e.Present {
 		d.absent(e)
 		return
 	}

@@ -75,6 +75,9 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 		"a Pod starts": func(t *rapid.T) {
 			if len(w.pods) < 4 {
 				health, message := fate(t, d.faults...)
+				if w.left {
+					health, message = device.Healthy, ""
+				}
 				i := w.start(fmt.Sprintf("train-%d", len(w.pods)), rapid.IntRange(0, 3).Draw(t, "monitor") == 0, health, message, d.now)
 				d.tellOf(i, rapid.Bool().Draw(t, "known"))
 			}
@@ -82,6 +85,9 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 		"health changes": func(t *rapid.T) {
 			if i, ok := somePod(t); ok && w.pods[i].running {
 				health, message := fate(t, d.faults...)
+				if w.left {
+					return // nobody says anything new of it
+				}
 				w.write(i, health, message, d.now)
 				d.tellOf(i, true)
 			}
@@ -118,10 +124,10 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"a moment passes": func(t *rapid.T) {
-			d.passes(time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ms")) * time.Millisecond)
+			d.passesSynced(time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ms")) * time.Millisecond)
 		},
 		"time passes": func(t *rapid.T) {
-			d.passes(time.Duration(rapid.IntRange(1, 180).Draw(t, "minutes")) * time.Minute)
+			d.passesSynced(time.Duration(rapid.IntRange(1, 180).Draw(t, "minutes")) * time.Minute)
 		},
 		"the device goes missing": func(t *rapid.T) {
 			reasons := []device.MissingReason{device.PoolGone, device.NodeDeleted}
@@ -161,6 +167,9 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 		},
 		"rights come or go": func(t *rapid.T) { w.forbidden = rapid.Bool().Draw(t, "forbidden") },
 	}
+	if w.key.Path() == device.PathPlugin {
+		d.pluginActions(actions)
+	}
 	if !d.calm {
 		actions["the mark is deleted by hand"] = func(*rapid.T) {
 			if w.mark != nil {
@@ -188,9 +197,66 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-// Q5, Q6, R7: whatever happens, in any order, at each step: severity and epoch
+// pluginActions are what happens to a plugin and its list. The kubelet says Healthy
+// of a device that is left out.
+func (d *drive) pluginActions(actions map[string]func(*rapid.T)) {
+	w := d.w
+	retell := func() {
+		for i, p := range w.pods {
+			if p.running {
+				d.tellOf(i, true)
+			}
+		}
+	}
+	actions["the plugin leaves the device out"] = func(*rapid.T) {
+		if !w.left {
+			w.left, w.leftAt = true, d.now
+			d.watch = append(d.watch, w.inventory())
+		}
+	}
+	actions["the kubelet syncs its Pods"] = func(*rapid.T) { d.sync() }
+	actions["the plugin lists it again"] = func(*rapid.T) {
+		w.left = false
+		d.watch = append(d.watch, w.inventory())
+	}
+	actions["other devices come or go"] = func(t *rapid.T) {
+		w.others = int64(rapid.IntRange(1, 5).Draw(t, "others"))
+		w.moves++
+		d.watch = append(d.watch, w.inventory())
+	}
+	actions["the plugin dies or comes back"] = func(t *rapid.T) {
+		w.away = rapid.Bool().Draw(t, "away")
+		retell()
+	}
+}
+
+// sync lets Pods say Healthy of a device that its plugin left out.
+func (d *drive) sync() {
+	for i, p := range d.w.pods {
+		if d.w.left && p.running && p.health != device.Healthy {
+			d.w.write(i, device.Healthy, "", d.now)
+			d.tellOf(i, true)
+		}
+	}
+}
+
+// passesSynced is passes, where the kubelet syncs its Pods in time.
+func (d *drive) passesSynced(by time.Duration) {
+	const late = 90 * time.Second
+	if due := d.w.leftAt.Add(late).Sub(d.now); d.w.left && due < by {
+		if due > 0 {
+			d.passes(due)
+			by -= due
+		}
+		d.sync()
+	}
+	d.passes(by)
+}
+
+// O8, Q5, Q6, R7: whatever happens, in any order, at each step: severity and epoch
 // only rise, the first not-good moment stays, no case ends while its mark is in
-// force, mode observe writes nothing, nothing is stuck in silence; Decide leaves
+// force, nor by the health of a device that its plugin has left out since it called
+// it Unhealthy, mode observe writes nothing, nothing is stuck in silence; Decide leaves
 // its argument alone, takes an event that comes twice for one, and decides the
 // same after a case was written and read.
 func TestNothingThatHappensBreaksAnInvariant(t *testing.T) {

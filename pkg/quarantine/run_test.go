@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -41,6 +43,11 @@ type run struct {
 	writes, looks int
 	// quick skips the checks of the wire form, for long fair runs.
 	quick bool
+	// blamed is how many devices were listed when a look of the case with that epoch
+	// last found its plugin calling it Unhealthy, and it was on the list; blamedMoves
+	// counts the others' comings and goings until then.
+	blamed, blamedEpoch int64
+	blamedMoves         int
 }
 
 type markTask struct {
@@ -263,8 +270,26 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 		len(owed) == 0 && r.mark == nil && r.look == nil {
 		fail("the case is stuck in silence")
 	}
+	if looked, ok := e.(quarantine.Looked); ok && looked.Presence != nil && r.w.key.Path() == device.PathPlugin {
+		r.checkList(before, after, looked, fail)
+	}
 	if n := len(after.Reports); n > 32 {
 		fail("%d reports are kept", n)
+	}
+}
+
+// checkList checks that a case on a fault doesn't end well by what the kubelet says
+// of a device that isn't on its plugin's list, as far as the list's length shows it.
+func (r *run) checkList(before, after quarantine.Case, looked quarantine.Looked, fail func(string, ...any)) {
+	r.t.Helper()
+	well := !after.Open() && (after.End == quarantine.EndHealthBack || after.End == quarantine.EndAdvisory)
+	if before.Open() && well && r.w.leftAtRead && r.blamedEpoch == before.Epoch &&
+		r.blamedMoves == r.w.moves && looked.Presence.Listed < r.blamed {
+		fail("the case ended well, and its device is off the list: %d listed, and %d when it was Unhealthy", looked.Presence.Listed, r.blamed)
+	}
+	unhealthy := slices.ContainsFunc(looked.Readings, func(o quarantine.Reading) bool { return o.Health == device.Unhealthy && !o.Monitor })
+	if after.Open() && after.LookedAt.Equal(looked.Asked) && unhealthy && looked.Presence.Listed > 0 && !r.w.leftAtRead {
+		r.blamed, r.blamedEpoch, r.blamedMoves = looked.Presence.Listed, after.Epoch, r.w.moves
 	}
 }
 

@@ -26,6 +26,17 @@ type world struct {
 	hardware device.Incarnation
 	movedTo  string
 
+	// On the device-plugin path: how many other devices the plugin lists, whether it
+	// left this one out, and whether it is away.
+	others int64
+	left   bool
+	away   bool
+	// moves counts how often others came or went; leftAt is when this one went, and
+	// leftAtRead whether it had when the last look was read.
+	moves      int
+	leftAt     time.Time
+	leftAtRead bool
+
 	// served tells whether there is an API for marks; forbidden whether Sickbay
 	// may not write them.
 	served    bool
@@ -54,7 +65,7 @@ type node struct {
 func newWorld(key device.Key, served bool) *world {
 	return &world{
 		key: key, served: served && key.Path() == device.PathDRA, listed: true, complete: true, hardware: oldCard,
-		node: node{ready: true},
+		node: node{ready: true}, others: 3,
 	}
 }
 
@@ -69,7 +80,23 @@ func (w *world) reading(p pod) quarantine.Reading {
 	}
 	r := b.Version(device.Version(itoa(p.version))).Obj()
 	r.Observed, r.Monitor, r.Ended = p.seen, p.monitor, !p.running
+	if r.Health == device.Healthy && w.unvouched() {
+		r.Stale = device.PluginAbsent
+	}
 	return r
+}
+
+// unvouched tells whether no plugin stands behind a Healthy.
+func (w *world) unvouched() bool {
+	return w.key.Path() == device.PathPlugin && (w.away || !w.listed)
+}
+
+// count is how many devices the node lists on the device-plugin path.
+func (w *world) count() int64 {
+	if w.left {
+		return w.others
+	}
+	return w.others + 1
 }
 
 func (w *world) write(i int, health device.Health, message string, now time.Time) {
@@ -86,7 +113,9 @@ func (w *world) start(name string, monitor bool, health device.Health, message s
 
 func (w *world) inventory() quarantine.Inventory {
 	i := quarantine.Inventory{Node: "anvil-07", Present: w.listed, MovedTo: w.movedTo}
-	if w.listed {
+	if w.listed && w.key.Path() == device.PathPlugin {
+		i.MovedTo, i.Listed = "", w.count()
+	} else if w.listed {
 		i.Now = w.hardware
 	} else {
 		i.Missing = w.why
@@ -96,6 +125,7 @@ func (w *world) inventory() quarantine.Inventory {
 
 // look reads everything that bears on the device, as a live read would.
 func (w *world) look(c quarantine.Look, now time.Time) quarantine.Looked {
+	w.leftAtRead = w.left
 	looked := quarantine.Looked{Asked: c.Asked, Node: "anvil-07", NodeReady: w.node.ready}
 	renewed := now.Truncate(10 * time.Second)
 	if !w.node.dead.IsZero() {
@@ -116,7 +146,7 @@ func (w *world) look(c quarantine.Look, now time.Time) quarantine.Looked {
 		}
 	}
 	switch {
-	case !w.listed && w.why == device.NodeDeleted, w.key.Path() == device.PathDRA && w.complete:
+	case !w.listed && w.why == device.NodeDeleted, w.key.Path() == device.PathPlugin, w.complete:
 		presence := w.inventory()
 		looked.Presence = &presence
 	}
@@ -207,6 +237,9 @@ func (w *world) notTheDevice() bool {
 }
 
 func (w *world) says(good func(pod) bool) bool {
+	if w.unvouched() {
+		return false
+	}
 	running := slices.ContainsFunc(w.pods, func(p pod) bool { return p.running })
 	bad := slices.ContainsFunc(w.pods, func(p pod) bool { return p.running && !good(p) })
 	return running && !bad && w.node.ready && w.node.dead.IsZero()

@@ -73,6 +73,8 @@ func (c *Catalogue) Meaning(code Code) string {
 	switch code {
 	case HealthUnknown:
 		return "The device's health was known and isn't any more."
+	case PluginAbsent:
+		return "Pods go on saying Healthy of a device plugin's device, and nothing of its resource is allocatable on the node: nobody stands behind it."
 	case DeviceMissing:
 		return "A complete pool doesn't list the device any more."
 	case HardwareReplaced:

@@ -27,6 +27,8 @@ const (
 	XidUnrecognized Code = "XidUnrecognized"
 	// HealthUnknown: the device's health was known and isn't any more.
 	HealthUnknown Code = "HealthUnknown"
+	// PluginAbsent: the kubelet says Healthy, and no device plugin stands behind it.
+	PluginAbsent Code = "PluginAbsent"
 	// DeviceMissing: a complete pool doesn't list the device any more.
 	DeviceMissing Code = "DeviceMissing"
 	// HardwareReplaced: another card stands behind the device's name, and has
