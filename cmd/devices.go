@@ -41,12 +41,14 @@ func newDevices(streams Streams) *cobra.Command {
 
   DEVICE   driver/pool/device, or node|resource|ID for a device plugin's
   HEALTH   the worst that Pods report now; "-" where no Pod reports on it,
-           NotListed where neither a slice nor a Pod names it
+           NotListed where neither a slice nor a Pod names it, Unknown also
+           where its case doesn't believe a Healthy
   PHASE    where its case stands; "-" without a case
   WAITING  what the case waits for
   REASON   the reason code of the case
   MARK     what keeps it out of new allocations: InForce, Observed (mode observe,
-           nothing is made), Advisory (nothing to mark it with), Refused, Changed …
+           nothing is made), Advisory (nothing to mark it with: a device plugin's
+           device, or an API that isn't served), Refused, Changed …
   HOLDERS  the Pods that have it allocated
   SINCE    the age of the case
 

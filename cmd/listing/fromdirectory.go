@@ -93,6 +93,9 @@ func ofEntry(e directory.Entry) Device {
 	if seen := e.Seen; seen != nil {
 		d.Node, d.Listed, d.Classes = seen.Node, seen.Listed || seen.Health != "", seen.Classes
 		d.Health, d.Message = seen.Health, seen.Message
+		if seen.Health == device.Healthy && seen.Stale == device.PluginAbsent {
+			d.Health, d.Stale = device.Unknown, seen.Stale
+		}
 		for _, h := range seen.Holders {
 			d.Holders = append(d.Holders, Holder{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Claim: h.Claim})
 		}

@@ -224,6 +224,7 @@ func (j *joiner) answered(c Case) {
 	d.Phase, d.Waiting, d.Reason = known.Phase, known.Waiting, string(known.Reason.Code)
 	d.Severity, d.Epoch, d.Attempt = known.Severity.String(), known.Epoch, known.Attempt
 	d.Since, d.Workflow, d.Source = moment(known.Since), c.Workflow, SourceCase
+	j.doubt(d, known.Reports)
 	if d.Message == "" {
 		d.Message = known.Message
 	}
@@ -238,6 +239,23 @@ func (j *joiner) answered(c Case) {
 		if found.State == markChanged {
 			d.Mark.State = markChanged
 		}
+	}
+}
+
+// doubt takes over which Healthy a case doesn't believe. It knows of the node what
+// the Pods' status alone doesn't tell.
+func (j *joiner) doubt(d *Device, believed []device.Report) {
+	said := j.reports[d.Key]
+	for i, r := range said {
+		for _, known := range believed {
+			if known.Pod.UID == r.Pod.UID && known.Health == r.Health && !known.Ended {
+				said[i].Stale = known.Stale
+			}
+		}
+	}
+	if len(said) > 0 {
+		evidence := device.Fuse(said)
+		d.Health, d.Stale, d.Message = evidence.Value, evidence.Stale, evidence.Message
 	}
 }
 

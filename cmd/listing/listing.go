@@ -42,9 +42,12 @@ type Device struct {
 	// resource. Sorted.
 	Classes []string `json:"classes,omitempty"`
 
-	// Health is the worst that Pods report now; empty where no Pod does.
-	Health  device.Health `json:"health,omitempty"`
-	Message string        `json:"message,omitempty"`
+	// Health is the worst that Pods report now; empty where no Pod does. Where the
+	// open case, or the directory, doesn't believe a Healthy, it is Unknown, and Stale
+	// says why.
+	Health  device.Health    `json:"health,omitempty"`
+	Stale   device.Staleness `json:"stale,omitempty"`
+	Message string           `json:"message,omitempty"`
 
 	// Phase and what follows are the open case's; empty without one. Where only
 	// the mark tells of a case, Source is "mark" and Waiting isn't known.

@@ -51,13 +51,20 @@ type Signals struct {
 	// Allocation lists the claims that have the device; for a device plugin's
 	// device, nothing tells but the Pods' own status.
 	Allocation []Allocation `json:"allocation"`
-	// Health is the worst that Pods report now; empty where none does.
-	Health device.Health `json:"health,omitempty"`
+	// Health is the worst that Pods report now; empty where none does. Stale says why
+	// it is Unknown although they say Healthy.
+	Health device.Health    `json:"health,omitempty"`
+	Stale  device.Staleness `json:"stale,omitempty"`
 	// Containers is whether the containers of its holders are ready.
 	Containers []PodStatus `json:"containers"`
 	// Objective is whether the tenant's service does what it is for. Nobody tells
 	// Sickbay: it is always "not configured".
 	Objective string `json:"objective"`
+}
+
+// Believed is what is believed of its health, with why that isn't what Pods say.
+func (s Signals) Believed() string {
+	return workflow.BelievedText(device.Evidence{Value: s.Health, Stale: s.Stale})
 }
 
 const notConfigured = "not configured"
@@ -78,7 +85,9 @@ type Reading struct {
 	Container string        `json:"container,omitempty"`
 	Claim     string        `json:"claim,omitempty"`
 	Health    device.Health `json:"health"`
-	Message   string        `json:"message,omitempty"`
+	// Stale says why the case doesn't believe a Healthy; empty where it does.
+	Stale   device.Staleness `json:"stale,omitempty"`
+	Message string           `json:"message,omitempty"`
 	// Version is the status version where a case keeps it, and then Observed says
 	// when the reading was first seen. Without a case nobody keeps either: Version
 	// is then the Pod's present resourceVersion, and Observed nil.
@@ -145,7 +154,7 @@ func Tell(key device.Key, from Sources, now time.Time) Story {
 			told.MarkFound = &mark.Found
 		}
 	}
-	told.Signals.Health = told.Device.Health
+	told.Signals.Health, told.Signals.Stale = told.Device.Health, told.Device.Stale
 	told.Signals.Allocation = append(told.Signals.Allocation, allocations(key, from.Cluster.Claims)...)
 	told.Evidence = append(told.Evidence, evidence(j.reports[key], told.Case)...)
 	if told.Case != nil {
@@ -195,7 +204,8 @@ func evidence(reports []device.Report, open *quarantine.Case) []Reading {
 	for _, r := range reports {
 		live[r.Pod.UID] = true
 		said := Reading{
-			Pod: r.Pod, Container: r.Container, Claim: r.Claim, Health: r.Health, Message: r.Message, Version: r.Version, Monitor: r.Monitor,
+			Pod: r.Pod, Container: r.Container, Claim: r.Claim, Health: r.Health, Stale: r.Stale, Message: r.Message,
+			Version: r.Version, Monitor: r.Monitor,
 		}
 		for _, known := range remembered {
 			if known.Pod.UID == r.Pod.UID && !known.Ended && known.Health == r.Health && known.Message == reading.Shorten(r.Message) {
@@ -209,7 +219,7 @@ func evidence(reports []device.Report, open *quarantine.Case) []Reading {
 			continue
 		}
 		readings = append(readings, Reading{
-			Pod: r.Pod, Container: r.Container, Claim: r.Claim, Health: r.Health, Message: r.Message, Version: r.Version,
+			Pod: r.Pod, Container: r.Container, Claim: r.Claim, Health: r.Health, Stale: r.Stale, Message: r.Message, Version: r.Version,
 			Observed: moment(r.Observed), Monitor: r.Monitor, Ended: r.Ended,
 		})
 	}
@@ -232,7 +242,7 @@ func markText(s Story) string {
 		}
 		return text
 	case mark == nil:
-		return "none"
+		return workflow.NoMarkText(s.Device.Path)
 	case s.Device.Source == SourceAttributes && s.MarkFound == nil:
 		return "not known: no worker answers"
 	}

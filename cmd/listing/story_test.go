@@ -270,3 +270,52 @@ func TestADevicesStoryTellsOfUnmappedFaultsThatMayBeAboutIt(t *testing.T) {
 		}
 	}
 }
+
+// O4: what a case doesn't believe isn't shown as if it were so: the table counts it
+// for Unknown, the story says what is said and why it isn't believed.
+func TestAHealthyThatItsCaseDoesNotBelieveIsShownWithWhy(t *testing.T) {
+	seen := now.Add(-10 * time.Minute)
+	key := device.Key{Node: "node-2", Resource: "example.com/gpu", ID: "GPU-7"}
+	ref := device.PodRef{Namespace: "team-a", Name: "train", UID: "uid-train"}
+	cluster := Cluster{Pods: []device.Pod{{
+		Ref: ref, Node: "node-2", ResourceVersion: "7",
+		Containers: []device.Container{{Name: "main", Entries: []device.Entry{{Name: key.Resource, ResourceID: key.ID, Health: device.Healthy}}}},
+	}}}
+	suspect := quarantine.Case{
+		Device: key, Node: "node-2", Phase: quarantine.PhaseSuspect, Waiting: quarantine.WaitingForRestriction, Since: now.Add(-time.Hour), Epoch: 7,
+		Reports: []device.Report{{Pod: ref, Node: "node-2", Health: device.Healthy, Stale: device.PluginAbsent, Version: "6", Observed: seen}},
+	}
+	fault := suspect
+	fault.Phase, fault.Waiting, fault.Mark = quarantine.PhaseQuarantined, quarantine.WaitingForHealth, quarantine.Mark{State: quarantine.MarkAdvisory, Detail: "no API"}
+	fault.Reports = []device.Report{{Pod: ref, Node: "node-2", Health: device.Unhealthy, Version: "6", Observed: seen}}
+	for name, tc := range map[string]struct {
+		open     *quarantine.Case
+		health   device.Health
+		stale    device.Staleness
+		believed string
+		mark     string
+		next     string
+	}{
+		"without a case": {nil, device.Healthy, device.Fresh, "Healthy", "none: Kubernetes can't keep one device of a device plugin out", "nothing"},
+		"its plugin is away": {&suspect, device.Unknown, device.PluginAbsent, "Unknown, although the kubelet goes on saying Healthy (PluginAbsent",
+			"none: Kubernetes can't keep one device of a device plugin out", "bring the plugin of example.com/gpu back on node node-2"},
+		"the case knows another word of its Pod": {&fault, device.Healthy, device.Fresh, "Healthy", "none: advisory only, no API", "an operator may cordon the node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cases []Case
+			if tc.open != nil {
+				cases = []Case{{Workflow: workflow.ID(key), State: &workflow.State{Case: *tc.open}}}
+			}
+			told := Tell(key, Sources{Cluster: cluster, Cases: cases}, now)
+			if told.Device.Health != tc.health || told.Device.Stale != tc.stale || !strings.HasPrefix(told.Signals.Believed(), tc.believed) {
+				t.Errorf("shown as %s (%q), %q; want %s (%q), %q", told.Device.Health, told.Device.Stale, told.Signals.Believed(), tc.health, tc.stale, tc.believed)
+			}
+			if r := told.Evidence[0]; r.Health != device.Healthy || r.Stale != tc.stale {
+				t.Errorf("evidence %+v, want what the Pod says, and %q", r, tc.stale)
+			}
+			if !strings.HasPrefix(told.MarkText, tc.mark) || !strings.Contains(told.Next, tc.next) {
+				t.Errorf("mark %q, next %q; want %q, %q", told.MarkText, told.Next, tc.mark, tc.next)
+			}
+		})
+	}
+}

@@ -145,6 +145,8 @@ func healthLine(s listing.Story) string {
 		return "not reported: nobody holds the device"
 	case s.Signals.Health == "":
 		return "not reported by its holders"
+	case s.Signals.Stale != device.Fresh:
+		return s.Signals.Believed()
 	case s.Device.Message == "" || s.Signals.Health == device.Healthy:
 		return string(s.Signals.Health)
 	}
@@ -314,10 +316,18 @@ func (p *page) evidenceRows(evidence []listing.Reading) [][]string {
 			role = "monitor"
 		}
 		rows = append(rows, []string{
-			r.Pod.String(), orNothing(r.Container), string(r.Health), seen, version, role, orNothing(r.Message),
+			r.Pod.String(), orNothing(r.Container), saidCell(r), seen, version, role, orNothing(r.Message),
 		})
 	}
 	return rows
+}
+
+// saidCell is what a Pod says, with why it isn't believed.
+func saidCell(r listing.Reading) string {
+	if r.Stale != device.Fresh {
+		return fmt.Sprintf("%s (%s)", r.Health, r.Stale)
+	}
+	return string(r.Health)
 }
 
 func evidenceColour(r listing.Reading) string {
@@ -425,6 +435,8 @@ func podRows(s listing.PodStory, wide bool) [][]string {
 			health += " (frozen)"
 		case e.Monitor:
 			health += " (monitor)"
+		case e.Health == device.Healthy && e.Device.Stale != device.Fresh:
+			health += fmt.Sprintf(" (%s)", e.Device.Stale)
 		}
 		row := []string{
 			orNothing(e.Container), e.Device.Name, health, phaseCell(e.Device), waitingCell(e.Device), orNothing(e.Device.Reason),

@@ -49,12 +49,26 @@ func (r *runner) show() {
 	}
 }
 
+// BelievedText is what is believed of a device's health, and why that isn't what its
+// Pods say, where it isn't.
+func BelievedText(evidence device.Evidence) string {
+	switch evidence.Stale {
+	case device.Fresh:
+		return orDash(string(evidence.Value))
+	case device.PluginAbsent:
+		return "Unknown, although the kubelet goes on saying Healthy (PluginAbsent: nothing of the resource is allocatable on the node)"
+	case device.NotListed:
+		return "Unknown, although the kubelet says Healthy (NotListed: the plugin lists fewer devices than when it called this one Unhealthy)"
+	}
+	return fmt.Sprintf("%s, although Healthy is said (%s)", evidence.Value, evidence.Stale)
+}
+
 // MarkText says what keeps the device out, or why nothing does. quote sets off
 // names and foreign texts, as the medium wants it.
 func MarkText(c quarantine.Case, quote func(string) string) string {
 	switch c.Mark.State {
 	case quarantine.MarkNone:
-		return "none"
+		return NoMarkText(c.Device.Path())
 	case quarantine.MarkInForce:
 		text := fmt.Sprintf("%s in force since %s", quote(c.Mark.Name), moment(c.Mark.InForceSince))
 		if !c.LeaseUntil.IsZero() {
@@ -69,6 +83,14 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 		return fmt.Sprintf("refused: %s; next try %s", quote(c.Mark.Detail), moment(c.Mark.RetryAt))
 	}
 	return string(c.Mark.State)
+}
+
+// NoMarkText says that there is no mark, and where there can't be one.
+func NoMarkText(path device.Path) string {
+	if path == device.PathPlugin {
+		return "none: Kubernetes can't keep one device of a device plugin out, so its cases are advisory"
+	}
+	return "none"
 }
 
 // Next says whose turn it is, and when the case goes on by itself after a moment
@@ -111,10 +133,16 @@ func turn(c quarantine.Case) string {
 	case quarantine.WaitingForRecovery:
 		return "recovery isn't part of this version; the device stays out"
 	case quarantine.WaitingForRestriction:
+		if c.Evidence().Stale == device.PluginAbsent {
+			return fmt.Sprintf("its device plugin is still away after the grace window; bring the plugin of %s back on node %s", c.Device.Resource, c.Node)
+		}
 		return "still Unknown after the grace window; find out why its driver is silent"
 	case quarantine.WaitingForEvidence:
 		return "nobody holds the device, so nobody reports on it"
 	case quarantine.WaitingForHealth:
+		if c.Device.Path() == device.PathPlugin {
+			return "not kept out; the case ends when the plugin has called it Healthy for long enough, and until then an operator may cordon the node"
+		}
 		return "not kept out; the driver has to report it healthy"
 	case quarantine.WaitingForReturn:
 		return fmt.Sprintf("gone; it comes back, or is forgotten at %s", moment(c.ForgetAt))

@@ -191,12 +191,12 @@ func wrong(c quarantine.Case, meaning func(reason.Code) string) string {
 // health is what is believed of the device, and how old the last proof of it is.
 func health(c quarantine.Case) string {
 	evidence := c.Evidence()
-	text := fmt.Sprintf("%s, the worst of %d readings", evidence.Value, len(evidence.Reports))
+	text := fmt.Sprintf("%s, the worst of %d readings", BelievedText(evidence), len(evidence.Reports))
 	switch len(evidence.Reports) {
 	case 0:
 		text = "nobody reports on it"
 	case 1:
-		text = fmt.Sprintf("%s by 1 reading", evidence.Value)
+		text = fmt.Sprintf("%s by 1 reading", BelievedText(evidence))
 	}
 	if c.LookedAt.IsZero() {
 		return text + "; no live look yet"
@@ -265,7 +265,10 @@ func heldBy(c quarantine.Case) string {
 }
 
 func wayBack(c quarantine.Case) string {
-	if c.Advisory() {
+	switch {
+	case c.Advisory() && c.Device.Path() == device.PathPlugin:
+		return "its device plugin calls it Healthy for the stability window"
+	case c.Advisory():
 		return "its driver reports it Healthy for the stability window"
 	}
 	const gates = "the recovery gates, which this version doesn't have"
@@ -283,6 +286,9 @@ func wayBack(c quarantine.Case) string {
 // advise says what a person can do about the device beside sending a message.
 func advise(c quarantine.Case) []string {
 	driver := fmt.Sprintf("the driver of `%s` on node `%s`: whether it runs, and what its log says.", owner(c.Device), orDash(c.Node))
+	if c.Device.Path() == device.PathPlugin {
+		driver = "the device plugin" + strings.TrimPrefix(driver, "the driver")
+	}
 	holder := fmt.Sprintf("Delete the Pod that has it, if it has to go: %s. Sickbay evicts nobody.", heldBy(c))
 	switch {
 	case c.Mark.State == quarantine.MarkRefused:
@@ -295,6 +301,12 @@ func advise(c quarantine.Case) []string {
 		return []string{holder}
 	case quarantine.WaitingForHealth:
 		advice := []string{"Cordon the node, if nobody may get the device: only that keeps it from new Pods."}
+		if c.Device.Path() == device.PathPlugin {
+			advice = []string{
+				"Cordon the node, or have the plugin leave the device out, if nobody may get it: only its plugin's word keeps it from new Pods.",
+				"Look at " + driver,
+			}
+		}
 		if c.Held() {
 			advice = append(advice, holder)
 		}
@@ -306,7 +318,11 @@ func advise(c quarantine.Case) []string {
 	case quarantine.WaitingForEvidence:
 		return []string{"Look at " + driver, "Let a Pod use the device: its status then tells how the device is."}
 	case quarantine.WaitingForReturn:
-		return []string{"Find out why it isn't listed: the ResourceSlices of its pool, its driver, the node, the card itself.", "Nothing, if it was taken out for good: the case ends by itself."}
+		why := "the ResourceSlices of its pool, its driver, the node, the card itself."
+		if c.Device.Path() == device.PathPlugin {
+			why = "its device plugin and what its log says, the node, the card itself."
+		}
+		return []string{"Find out why it isn't listed: " + why, "Nothing, if it was taken out for good: the case ends by itself."}
 	case quarantine.WaitingForOperator:
 		if c.Phase == quarantine.PhaseGone {
 			return []string{"Delete its mark by hand, if the device is gone for good: " + inline(c.Mark.Name)}
