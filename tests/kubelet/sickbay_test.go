@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
@@ -42,6 +43,11 @@ type sickbay struct {
 	cases  *devicewf.Client
 }
 
+// stability is how long an advisory case has to see its device healthy. The node's
+// status, by which a device that left its plugin's list shows, comes up to
+// statusFrequency after the Pod's, and after a kubelet's start later than that.
+const stability = 10 * time.Second
+
 // startSickbay runs Sickbay until the version's tests end.
 func (s *suite) startSickbay(t *testing.T) {
 	t.Helper()
@@ -50,9 +56,9 @@ func (s *suite) startSickbay(t *testing.T) {
 	for _, service := range []product.Service{
 		{Command: "worker", Env: []string{
 			"SICKBAY_MODE=enforce", "SICKBAY_GRACE=15s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
-			"SICKBAY_HYSTERESIS=3s", "SICKBAY_COOL_DOWN=1s",
+			"SICKBAY_HYSTERESIS=3s", "SICKBAY_COOL_DOWN=1s", "SICKBAY_STABILITY=" + stability.String(), "SICKBAY_SETTLE_ALLOCATABLE=20s",
 		}},
-		{Command: "starter", Env: []string{"SICKBAY_LEADER_ELECTION_NAMESPACE=" + namespace}},
+		{Command: "starter", Env: []string{"SICKBAY_LEADER_ELECTION_NAMESPACE=" + namespace, "SICKBAY_PLUGIN_AWAY=2s"}},
 	} {
 		service.Binary = binary
 		service.Env = append(service.Env, "SICKBAY_LOG_LEVEL=debug")

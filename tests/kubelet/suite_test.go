@@ -57,7 +57,7 @@ type suite struct {
 }
 
 // TestOnARealKubelet states what kubelets write, and then shows on them what
-// Sickbay makes of it. Shows O1, O2, O5, Q1 and U2.
+// Sickbay makes of it. Shows O1, O2, O4, O5, O8, Q1, U1 and U2.
 func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
 	for _, version := range stack.Versions() {
@@ -67,6 +67,7 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
 			s.startSickbay(t)
 			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
+			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 		})
 	}
 }
