@@ -49,6 +49,17 @@ func NodeParts(kubernetes string) ([]Part, error) {
 	return append(parts, PartContainerd, PartContainerdShim, PartCtr), nil
 }
 
+// CommandParts are what a person types at a terminal: kubectl, of the newest version,
+// and temporal.
+func CommandParts() ([]Part, error) {
+	versions := Versions()
+	kubectl, err := KubePart(versions[len(versions)-1], "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	return []Part{kubectl, PartTemporalCLI}, nil
+}
+
 func kubeParts(kubernetes string, programs ...string) ([]Part, error) {
 	var parts []Part
 	for _, program := range programs {

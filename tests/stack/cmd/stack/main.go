@@ -32,7 +32,6 @@ type flags struct {
 	attributes string
 	buildOnly  bool
 	node       bool
-	cli        bool
 }
 
 func main() {
@@ -44,7 +43,6 @@ func main() {
 	flag.StringVar(&f.attributes, "search-attributes", "", "custom search attributes of the Temporal namespace, NAME=TYPE,…")
 	flag.BoolVar(&f.buildOnly, "build-only", false, "build what is missing and end; every version, unless --kubernetes names one")
 	flag.BoolVar(&f.node, "node", false, "with --build-only: also kubelet and containerd")
-	flag.BoolVar(&f.cli, "temporal-cli", false, "with --build-only: also the temporal command")
 	flag.Parse()
 	flag.Visit(func(set *flag.Flag) { f.oneVersion = f.oneVersion || set.Name == "kubernetes" })
 	if flag.NArg() > 0 {
@@ -139,9 +137,11 @@ func build(ctx context.Context, f flags) error {
 			parts = append(parts, node...)
 		}
 	}
-	if f.cli {
-		parts = append(parts, stack.PartTemporalCLI)
+	commands, err := stack.CommandParts()
+	if err != nil {
+		return err
 	}
+	parts = append(parts, commands...)
 	binaries, err := stack.Build(ctx, os.Stderr, parts...)
 	if err != nil {
 		return err
