@@ -137,7 +137,8 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 
 // searchAttributes tells whether the namespace has Sickbay's search attributes.
 // Without them cases run all the same and can't be searched by phase or node.
-// While Temporal is away it asks again, until the context ends.
+// While Temporal is away or has no such namespace it asks again, until the context
+// ends.
 func (w *Worker) searchAttributes(ctx context.Context) (bool, error) {
 	o := w.options
 	pause := time.Second
@@ -159,7 +160,7 @@ func (w *Worker) searchAttributes(ctx context.Context) (bool, error) {
 		if !devicewf.Retryable(err) {
 			return false, fmt.Errorf("ask for the search attributes of namespace %s: %w", o.Namespace, err)
 		}
-		o.Logger.Warn("temporal is away; trying again", "pause", pause.String(), "error", err)
+		o.Logger.Warn("temporal can't be asked for the search attributes; trying again", "pause", pause.String(), "error", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -235,14 +235,15 @@ func noCase(err error) bool {
 }
 
 // Retryable tells whether sending again may help: the service is away or busy,
-// the workflow is just closing. What the service calls wrong, stays wrong.
+// the workflow is just closing. What the service calls wrong, stays wrong; but for
+// the namespace, which may be about to be made, and which Temporal goes on denying
+// for some seconds then if it was asked before.
 func Retryable(err error) bool {
 	if err == nil || errors.Is(err, ErrNoCase) || errors.Is(err, context.Canceled) {
 		return false
 	}
 	var invalid *serviceerror.InvalidArgument
 	var denied *serviceerror.PermissionDenied
-	var namespace *serviceerror.NamespaceNotFound
 	var refused *temporal.ApplicationError
-	return !errors.As(err, &invalid) && !errors.As(err, &denied) && !errors.As(err, &namespace) && !errors.As(err, &refused)
+	return !errors.As(err, &invalid) && !errors.As(err, &denied) && !errors.As(err, &refused)
 }
