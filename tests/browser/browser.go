@@ -29,9 +29,24 @@ type Browser struct {
 	address string
 }
 
+// Step is what a person does on a page; one of the four.
+type Step struct {
+	// Click is the text of what is clicked, or a button's name.
+	Click string `json:"click,omitempty"`
+	// Type is typed into the field whose label is Into.
+	Into string `json:"into,omitempty"`
+	Type string `json:"type,omitempty"`
+	// See is a text that is waited for before the next step.
+	See string `json:"see,omitempty"`
+	// Press is a key.
+	Press string `json:"press,omitempty"`
+}
+
 // Page is a page to open.
 type Page struct {
 	URL string `json:"url"`
+	// Steps are done on the page before anything is read.
+	Steps []Step `json:"steps,omitempty"`
 	// Until are the texts that are waited for: all of them have to be readable.
 	Until []string `json:"until"`
 	// Storage is what the browser keeps for the page's site, for what a person

@@ -3,11 +3,13 @@
 //
 //   node open.cjs PORT CHROMIUM
 //
-// POST / with {"url", "until", "within", "storage", "screenshot", "height", "left",
-// "top"} goes to the page and waits until all texts of "until" can be read on it; it
-// loads the page again from time to time, as somebody does who waits for something.
-// The answer is {"text", "missing", "outside"}: what can be read, what of "until"
-// never came, and which addresses beyond this machine the page asked for.
+// POST / with {"url", "steps", "until", "within", "storage", "screenshot", "height",
+// "left", "top"} goes to the page, does the steps there, and waits until all texts of
+// "until" can be read on it; it loads the page again from time to time, as somebody
+// does who waits for something. A step is {"click": text}, {"into": label, "type":
+// text}, {"see": text} or {"press": key}. The answer is {"text", "missing",
+// "outside"}: what can be read, what of "until" never came, and which addresses
+// beyond this machine the page asked for.
 'use strict';
 
 const http = require('node:http');
@@ -61,7 +63,22 @@ async function go(page, address) {
   await page.waitForURL((url) => url.href !== before);
 }
 
+async function act(page, { click, into, type, see, press }) {
+  const showing = (text) => page.getByRole('button', { name: text, exact: true })
+    .or(page.getByText(text, { exact: true })).filter({ visible: true }).first();
+  if (click) {
+    await showing(click).click();
+  } else if (into) {
+    await page.getByRole('textbox', { name: into, exact: true }).filter({ visible: true }).first().fill(type);
+  } else if (see) {
+    await showing(see).waitFor();
+  } else {
+    await page.keyboard.press(press);
+  }
+}
+
 async function read(page, outside, asked) {
+  page.setDefaultTimeout(asked.within);
   await page.setViewportSize({ width, height: asked.height || 800 });
   const end = Date.now() + asked.within;
   let text = '';
@@ -76,6 +93,9 @@ async function read(page, outside, asked) {
     await page.reload();
   } else {
     await go(page, asked.url);
+  }
+  for (const step of asked.steps || []) {
+    await act(page, step);
   }
   for (;;) {
     const again = Math.min(end, Date.now() + patience);

@@ -121,7 +121,7 @@ func turn(c quarantine.Case) string {
 	switch c.Waiting {
 	case quarantine.WaitingForMark:
 		if c.Mark.State == quarantine.MarkRefused {
-			return "the mark was refused"
+			return "the mark was refused, and is tried again at " + moment(c.Mark.RetryAt)
 		}
 		return "the mark is being written"
 	case quarantine.WaitingForLook:

@@ -90,7 +90,7 @@ func (p *page) messages(c quarantine.Case) {
 		p.item("Send `%s`: %s", verb, describeVerb(verb))
 	}
 	if len(taken) > 0 {
-		p.item("To send: More Actions, Send a Signal, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}`; Send an Update does the same and answers.")
+		p.item("To send: More Actions, Send an Update, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}` as data. Send a Signal does the same, and doesn't answer.")
 	}
 }
 

@@ -50,7 +50,7 @@ func TestAPageHasWordsForEveryStandingOfACase(t *testing.T) {
 			c.Phase, c.Waiting, c.Holders, c.Reports = quarantine.PhaseSuspect, quarantine.WaitingForEvidence, nil, nil
 		}, []string{"nobody can tell how it is", "**Held by:** nobody", "**Health:** nobody reports on it", "Let a Pod use the device"}},
 		"the mark is wanted":  {quarantined(quarantine.MarkWanted, quarantine.WaitingForMark), []string{"NOT kept out yet", "not yet; its mark is being made", "the mark is being written"}},
-		"the mark is refused": {quarantined(quarantine.MarkRefused, quarantine.WaitingForMark), []string{"its mark was refused", "**Kept out:** NO: `forbidden: 'grant' it`", "Put right what was refused", "cordon the node"}},
+		"the mark is refused": {quarantined(quarantine.MarkRefused, quarantine.WaitingForMark), []string{"its mark was refused", "**Kept out:** NO: `forbidden: 'grant' it`", "the mark was refused, and is tried again at 2026-11-02 09:00:00 UTC", "Put right what was refused", "cordon the node"}},
 		"the mark is adopted": {quarantined(quarantine.MarkAdopted, quarantine.WaitingForLook), []string{"found without its case", "a mark that is being confirmed", "it goes on by itself"}},
 		"holder": {quarantined(quarantine.MarkInForce, quarantine.WaitingForHolder),
 			[]string{"a Pod still has it", "**Kept out:** yes, since 2026-11-02 08:00:00 UTC; somebody removed or changed the mark once, and it was put back", "**Mark:** `sickbay-x` in force since 2026-11-02 08:00:00 UTC, lease until 2026-11-02 09:00:00 UTC", "Delete the Pod that has it, if it has to go: `team-kestrel/train-0`"}},
