@@ -140,7 +140,7 @@ func (s *site) stage() map[string]told {
 		"advisory": {key: advisory, says: []string{
 			"Faulty, and nothing can keep it out", "Phase: Quarantined, waiting for Health", "UnhealthyWithoutMessage (major)",
 			"Kept out: NO:", "Mark: none: advisory only", "Held by: default/serve-1", "Cordon the node",
-			"its driver reports it Healthy for the stability window",
+			"its device plugin calls it Healthy for the stability window",
 		}, takes: []quarantine.Verb{quarantine.VerbRelease, quarantine.VerbRepaired, quarantine.VerbRetire, quarantine.VerbExtend}},
 		"its mark refused": {key: refused, picture: "refused", says: []string{
 			"Faulty, and NOT kept out: its mark was refused", "Phase: Quarantined, waiting for Mark", "XidGspError (major)",
