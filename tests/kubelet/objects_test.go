@@ -110,12 +110,24 @@ func (s *suite) pluginOf(t *testing.T, resources fakeplugin.Resources) *realnode
 // awaitAllocatable waits until the Node offers so many devices of a resource.
 func (s *suite) awaitAllocatable(t *testing.T, name string, n int64) {
 	t.Helper()
-	within(t, gone, fmt.Sprintf("the Node has %d allocatable %s", n, name), func(ctx context.Context) error {
+	s.awaitCount(t, name, "allocatable", n, func(n corev1.NodeStatus) corev1.ResourceList { return n.Allocatable })
+}
+
+// awaitListed waits until so many devices are on the list of a resource's plugin, as
+// the Node's capacity says.
+func (s *suite) awaitListed(t *testing.T, name string, n int64) {
+	t.Helper()
+	s.awaitCount(t, name, "listed", n, func(n corev1.NodeStatus) corev1.ResourceList { return n.Capacity })
+}
+
+func (s *suite) awaitCount(t *testing.T, name, what string, n int64, of func(corev1.NodeStatus) corev1.ResourceList) {
+	t.Helper()
+	within(t, gone, fmt.Sprintf("the Node has %d %s %s", n, what, name), func(ctx context.Context) error {
 		node, err := s.client.CoreV1().Nodes().Get(ctx, s.node.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		q, ok := node.Status.Allocatable[corev1.ResourceName(name)]
+		q, ok := of(node.Status)[corev1.ResourceName(name)]
 		if !ok || q.Value() != n {
 			return fmt.Errorf("it has %s", q.String())
 		}

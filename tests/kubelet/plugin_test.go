@@ -18,7 +18,7 @@ import (
 func pluginFacts() []test {
 	return []test{
 		{name: "a fault reaches the Pod without a message, and one device less is offered", run: pluginFault},
-		{name: "a device that leaves the list turns Healthy", run: removedDevice},
+		{name: "a device that leaves the list turns Healthy, and one less is listed", run: removedDevice},
 		{name: "a plugin that falls silent leaves the last word standing", run: silentPlugin},
 		{name: "a killed plugin leaves its entry as it was and offers nothing", run: killedPlugin},
 		{name: "a kubelet that restarts without its plugin turns a fault Healthy", run: pluginAwayAtRestart, alone: true},
@@ -45,6 +45,7 @@ func pluginFault(t *testing.T, s *suite) {
 	must(t, p.Unhealthy(t.Context(), name, fill["main"]))
 	s.shows(t, soon, pod.Name, "plugin-unhealthy", fill)
 	s.awaitAllocatable(t, name, 1)
+	s.awaitListed(t, name, 2)
 	must(t, p.Healthy(t.Context(), name, fill["main"]))
 	s.shows(t, soon, pod.Name, "plugin-healthy", fill)
 	s.awaitAllocatable(t, name, 2)
@@ -55,6 +56,7 @@ func removedDevice(t *testing.T, s *suite) {
 	must(t, p.Unhealthy(t.Context(), name, fill["main"]))
 	s.shows(t, soon, pod.Name, "plugin-unhealthy", fill)
 	must(t, p.Remove(t.Context(), name, fill["main"]))
+	s.awaitListed(t, name, 1)
 	s.shows(t, soon, pod.Name, "plugin-healthy", fill)
 	s.awaitAllocatable(t, name, 1)
 }
@@ -74,6 +76,7 @@ func killedPlugin(t *testing.T, s *suite) {
 	s.shows(t, soon, pod.Name, "plugin-unhealthy", fill)
 	must(t, p.Crash(t.Context()))
 	s.awaitAllocatable(t, name, 0)
+	s.awaitListed(t, name, 2) // for 5 minutes
 	s.keepsShowing(t, 3*syncFrequency, pod.Name, "plugin-unhealthy", fill)
 	must(t, p.Start(t.Context())) // it forgot
 	s.shows(t, soon, pod.Name, "plugin-healthy", fill)
@@ -88,6 +91,7 @@ func pluginAwayAtRestart(t *testing.T, s *suite) {
 	must(t, s.node.StartKubelet(t.Context()))
 	s.shows(t, soon, pod.Name, "plugin-healthy", fill)
 	s.awaitAllocatable(t, name, 0)
+	s.awaitListed(t, name, 0)
 	must(t, p.Register(t.Context()))
 	s.shows(t, soon, pod.Name, "plugin-unhealthy", fill)
 	s.awaitAllocatable(t, name, 1)
