@@ -1,7 +1,7 @@
 # What a person can do here; `make help` lists it. Everything needs Go, git and
 # make. What else is missing (a C compiler for the race detector, redis-server,
 # and for the kubelet suite runc and the CNI plugins) is taken from apt. The tests
-# of pages want Chromium, Node and npm, and say so where they aren't there.
+# of pages want curl, Chromium, Node and npm, and say so where they aren't there.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -19,6 +19,8 @@ BENCH ?=
 # tests whose workflows it records.
 CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
+# PAGES are the tests that run the pages of the docs.
+PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestAnOperatorWhoFollows
 # RUN narrows tests to those whose names match.
 RUN ?= .
 # SEED and FUZZTIME are for `make long`.
@@ -67,7 +69,7 @@ check: tools ## check form, vet, staticcheck, workflowcheck, the docs' tables, a
 .PHONY: e2e
 e2e: tools compiler parts ## run the tests that need a whole stack, and only those
 	@mkdir -p $(OUT)
-	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/e2e.json -- -race -timeout 30m -run '$(RUN)' ./e2e/... ./demo/...
+	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/e2e.json -- -race -timeout 30m -run '$(RUN)' ./e2e/... ./demo/... ./pages/...
 
 .PHONY: kubelet
 kubelet: tools compiler ## run the suite on a real kubelet, 1.36 and 1.37 (root)
@@ -89,6 +91,10 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 record: parts ## record histories of device workflows for the replay corpus, as version CORPUS
 	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(CORPUS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
+
+.PHONY: pages
+pages: parts ## write what the commands in the docs say anew, from running them
+	go -C tests test -count=1 -timeout 30m -run '$(PAGES)' ./demo ./directory ./e2e ./pages -update
 
 .PHONY: screenshots
 screenshots: parts ## write the pictures of docs/temporal-ui.md anew, from a stack and a real browser

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -74,7 +76,37 @@ func start(ctx context.Context, f flags) (d *demo, err error) {
 	if err := d.startSickbay(ctx, watched); err != nil {
 		return nil, err
 	}
+	if err := d.writeEnvironment(watched); err != nil {
+		return nil, err
+	}
 	return d, nil
+}
+
+// environmentFile is what a shell sources to ask the demo.
+func (d *demo) environmentFile() string { return filepath.Join(d.stack.Dir(), "environment") }
+
+// writeEnvironment writes what a shell needs so that sickbay, kubectl and temporal
+// speak to what runs here.
+func (d *demo) writeEnvironment(watched bool) error {
+	set := [][2]string{
+		{"SICKBAY_TEMPORAL_ADDRESS", d.stack.TemporalAddress()},
+		{"SICKBAY_TEMPORAL_NAMESPACE", d.stack.TemporalNamespace()},
+		{"SICKBAY_TEMPORAL_UI", d.stack.TemporalUI()},
+		{"TEMPORAL_ADDRESS", d.stack.TemporalAddress()},
+		{"TEMPORAL_NAMESPACE", d.stack.TemporalNamespace()},
+		{"PATH", filepath.Dir(d.binary) + ":$PATH"},
+	}
+	if !watched {
+		set = append(set, [2]string{"KUBECONFIG", d.stack.Kubeconfig()})
+	}
+	var lines strings.Builder
+	for _, variable := range set {
+		fmt.Fprintf(&lines, "export %s=\"%s\"\n", variable[0], variable[1])
+	}
+	if err := os.WriteFile(d.environmentFile(), []byte(lines.String()), 0o644); err != nil {
+		return fmt.Errorf("write what a shell sources: %w", err)
+	}
+	return nil
 }
 
 // watchCluster sets the clients up for the cluster of KUBECONFIG.

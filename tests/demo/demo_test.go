@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/tests/checks"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -151,6 +152,13 @@ func TestTheDemoHandlesItsFaultsAndLeavesNothingRunningAfterCtrlC(t *testing.T) 
 			t.Errorf("the demo never showed %q", want)
 		}
 	}
+	t.Run("README.md shows what it shows", demo.wantReadme)
+	t.Run("docs/cli.md says what its commands do", func(t *testing.T) {
+		o := demo.shell(t)
+		o.moreFaults()
+		pages.Run(t, pages.Page{Path: "docs/cli.md", Env: o.env, Update: *update})
+		o.completes()
+	})
 	demo.interrupt(limited(t, time.Minute))
 }
 

@@ -17,17 +17,17 @@ const (
 	jobsPerNode = 2
 )
 
-// fill starts the Pods that hold devices from the beginning.
+// fill starts the Pods that hold devices from the beginning. The first job of each
+// node runs before the second begins, so that which device each has doesn't depend on
+// chance: docs/cli.md shows them by name.
 func (d *demo) fill(ctx context.Context) error {
-	for _, node := range d.nodes.Nodes() {
-		for i := range jobsPerNode {
+	for i := range jobsPerNode {
+		for _, node := range d.nodes.Nodes() {
 			if err := d.makeJob(ctx, jobName(node, i), node); err != nil {
 				return err
 			}
 		}
-	}
-	for _, node := range d.nodes.Nodes() {
-		for i := range jobsPerNode {
+		for _, node := range d.nodes.Nodes() {
 			if _, err := d.nodes.AwaitPod(ctx, namespace, jobName(node, i), simnode.Running); err != nil {
 				return err
 			}

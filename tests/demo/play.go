@@ -78,6 +78,7 @@ func (d *demo) heading() []string {
 	lines := []string{
 		"Sickbay, mode " + d.mode + ": " + what,
 		"Temporal UI: " + d.stack.TemporalUI() + "/namespaces/" + d.stack.TemporalNamespace() + "/workflows    Ctrl-C ends it all",
+		"Ask it yourself, in another terminal: source " + d.environmentFile() + "; sickbay devices --faulty",
 		"",
 	}
 	if story := d.story.latest(); len(story) > 0 {

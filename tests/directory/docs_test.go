@@ -19,8 +19,6 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands of docs/directory.md say into it")
 
-const page = "../../docs/directory.md"
-
 // What differs from run to run.
 var (
 	uid      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -80,7 +78,7 @@ func TestTheCommandsOfThePageSayWhatItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages.Run(t, pages.Page{
-		Path: page, Mask: masked, Update: *update,
+		Path: "docs/directory.md", Mask: masked, Update: *update,
 		Env: append(product.Environment(s.stack),
 			"SICKBAY_REDIS_ADDRESSES="+s.stack.RedisAddress(), "PATH="+folder+":"+os.Getenv("PATH")),
 	})

@@ -13,9 +13,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -186,7 +184,12 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 	o.wants("a kind misspelt", o.types(o.binary, "audit", "--kind", "CaseOpend"), 2, "did you mean CaseOpened?")
 	o.wants("follow without a directory", o.types(o.binary, "audit", "--follow"), 2, "SICKBAY_REDIS_ADDRESSES")
 
-	t.Run("the page says what its commands do", func(t *testing.T) { o.page(t, redis) })
+	t.Run("the page says what its commands do", func(t *testing.T) {
+		pages.Run(t, pages.Page{
+			Path: "docs/audit.md", Update: *updatePage,
+			Env: slices.Concat(product.Environment(o.stack), redis, pages.Terminal(t, o.binary)),
+		})
+	})
 
 	o.findsTheSameInTheDirectory(key, redis)
 
@@ -273,24 +276,6 @@ func (o *operator) follow(env []string, args ...string) (line func() string) {
 		ended()
 		return text
 	}
-}
-
-// What differs from run to run in the page.
-var pageNumbers = regexp.MustCompile(`[0-9][0-9a-f]*`)
-
-// page runs the commands of docs/audit.md as they stand there.
-func (o *operator) page(t *testing.T, env []string) {
-	folder := t.TempDir()
-	if err := os.Symlink(o.binary, filepath.Join(folder, "sickbay")); err != nil {
-		t.Fatal(err)
-	}
-	pages.Run(t, pages.Page{
-		Path: "../../docs/audit.md", Update: *updatePage,
-		Mask: func(text string) string {
-			return strings.Join(strings.Fields(pageNumbers.ReplaceAllString(text, "N")), " ")
-		},
-		Env: slices.Concat(product.Environment(o.stack), env, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}),
-	})
 }
 
 // publish runs what publishes Events with a user's rights, and no others.

@@ -1,70 +1,83 @@
 // Package pages holds a page of documentation to its word: every command that it
 // shows is run as it stands there, and has to say what the page shows.
 //
-// It owns how commands are found in a page, run, compared and written anew. It must
-// never know what a page is about: what differs from run to run is for the caller
-// to mask.
+// It owns how commands are found in a page, run at a terminal, compared and written
+// anew. It must never know what a page is about: what differs from run to run is for
+// the caller to mask, and what a page's text tells of between two commands is for the
+// caller to do.
 package pages
 
 import (
 	"os"
-	"os/exec"
-	"slices"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sickbay-dev/sickbay/tests/checks"
 )
 
 // Page is a page and how its commands are run.
 type Page struct {
-	// Path is the Markdown file. A command is a line that begins with "$ "; what
-	// it says follows, up to the next command or the end of the block.
+	// Path is the Markdown file, below the root of the clone.
 	Path string
 	// Env is the environment of the commands, beside the test's own.
 	Env []string
-	// Mask makes alike what differs from run to run.
+	// Mask makes alike what differs from run to run. Default is Masked.
 	Mask func(string) string
+	// Before, if set, is called before each command: what the page's text says, or
+	// takes for granted, has to have happened by then.
+	Before func(command string)
 	// Update writes what the commands say into the page instead of comparing.
 	Update bool
 }
 
-// Run runs all commands of the page. One that fails, or says something else than
-// the page shows, fails the test.
+// Run runs all commands of the page. One that fails where the page doesn't show
+// that it does, or says something else than the page shows, fails the test.
 func Run(t *testing.T, p Page) {
 	t.Helper()
-	text, err := os.ReadFile(p.Path)
+	root, err := checks.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(root, p.Path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Mask == nil {
+		p.Mask = Masked
+	}
 	var written []string
-	lines, commands := strings.Split(string(text), "\n"), 0
-	for i := 0; i < len(lines); i++ {
-		written = append(written, lines[i])
-		command, isCommand := strings.CutPrefix(lines[i], "$ ")
-		if !isCommand {
+	commands := 0
+	for _, part := range checks.ReadPage(string(text)) {
+		written = append(written, part.Lines...)
+		if part.Command == "" {
 			continue
 		}
 		commands++
-		var shown []string
-		for i+1 < len(lines) && !strings.HasPrefix(lines[i+1], "$ ") && !strings.HasPrefix(lines[i+1], "```") {
-			i++
-			shown = append(shown, lines[i])
+		if p.Before != nil {
+			p.Before(part.Command)
 		}
-		run := exec.CommandContext(t.Context(), "bash", "-c", command)
-		run.Env = slices.Concat(os.Environ(), p.Env)
-		said, err := run.CombinedOutput()
+		said, err := p.execute(t.Context(), part)
 		if err != nil {
-			t.Fatalf("$ %s: %v\n%s", command, err, said)
+			t.Fatalf("$ %s: %v\n%s", part.Command, err, strings.Join(said, "\n"))
 		}
-		if got, want := p.Mask(string(said)), p.Mask(strings.Join(shown, "\n")); got != want && !p.Update {
-			t.Errorf("$ %s says\n%s\n%s shows\n%s\nwrite it anew with: go test -run %s -update", command, said, p.Path, strings.Join(shown, "\n"), t.Name())
+		same := alike(p.Mask, part.Shown, said)
+		if !same && !p.Update {
+			t.Errorf("$ %s says\n%s\n%s shows\n%s\nmake pages writes it anew",
+				part.Command, strings.Join(said, "\n"), p.Path, strings.Join(part.Shown, "\n"))
 		}
-		written = append(written, strings.TrimSpace(string(said)))
+		// What was left out of an answer by hand stays so while the rest is right.
+		if same && abridged(part.Shown) {
+			said = part.Shown
+		}
+		written = append(written, said...)
 	}
 	if commands == 0 {
 		t.Errorf("%s has no commands", p.Path)
 	}
 	if p.Update {
-		if err := os.WriteFile(p.Path, []byte(strings.Join(written, "\n")), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(strings.Join(written, "\n")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
