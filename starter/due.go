@@ -120,7 +120,7 @@ func (t *tracker) next(r *record) delivery {
 // ended ones what the case doesn't know.
 func (t *tracker) readingsDue(r *record, open bool) delivery {
 	d := delivery{open: open, told: map[string]device.Report{}, worst: map[string]quarantine.Reading{}}
-	lost := false
+	lost, about := false, false
 	var readings []quarantine.Reading
 	for _, uid := range slices.SortedFunc(maps.Keys(r.readings), strings.Compare) {
 		s := r.readings[uid]
@@ -133,8 +133,11 @@ func (t *tracker) readingsDue(r *record, open bool) delivery {
 		}
 		if s.untold() || s.worst != nil {
 			d.told[uid] = s.now.Report
-			if d.since.IsZero() || s.since.Before(d.since) {
-				d.since = s.since
+			// What the delivery is about came when its first bad news did, or without
+			// any when the first of the rest did.
+			switch bad := s.worst != nil || t.bad(r, s.now); {
+			case d.since.IsZero(), bad && !about, bad == about && s.since.Before(d.since):
+				d.since, about = s.since, bad
 			}
 		}
 		lost = lost || s.now.Counts() == device.Unknown && t.lost(r)

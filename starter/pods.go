@@ -163,7 +163,9 @@ func (t *tracker) keep(p *pod, of reading.Of, now time.Time) {
 		t.metrics.duplicates.Inc()
 		return
 	}
-	if !known.untold() {
+	if !known.untold() || known.worst == nil && !t.bad(r, known.now) {
+		// A Healthy that nobody was told of, and nobody had to be, is no news that
+		// the next reading would be a part of.
 		known.since = now
 	} else if known.now.Fault && (known.worst == nil || reading.Graver(known.now, *known.worst)) {
 		fault := known.now

@@ -120,6 +120,31 @@ func TestAFaultIsNotSwallowedByTheHealthyThatFollowsIt(t *testing.T) {
 	none(t, s.send(), "afterwards")
 }
 
+// O3, K1: the same in a starter that stood by, of a Pod that had been well for long;
+// and what is measured and traced is the time since the fault, not since the Pod.
+func TestAFaultIsKeptForTheNextLeaderHoweverOldItsPodIs(t *testing.T) {
+	key := gpu("anvil-07", "gpu-3")
+	s := newStandby(t)
+	s.tracker.listed()
+	s.report("train-0", key, device.Healthy, "")
+	s.report("train-1", key, device.Healthy, "")
+	for range 3 {
+		s.pass(10 * time.Minute)
+	}
+	s.report("train-0", key, device.Unhealthy, xid79)
+	s.pass(time.Second)
+	s.report("train-0", key, device.Healthy, "")
+	s.pass(time.Second)
+	s.lead()
+	if d, ok := s.tracker.due(key); !ok || s.clock.Since(d.since) != 2*time.Second {
+		t.Errorf("owed %t, since %s ago; want the fault of 2 s ago", ok, s.clock.Since(d.since))
+	}
+	e := observed(t, s.send(), key, true)
+	if len(e.Readings) != 3 || e.Readings[0].Health != device.Unhealthy {
+		t.Errorf("readings as sent: %+v, want the fault too", e.Readings)
+	}
+}
+
 // O3: a restored etcd steps back. What a relist says replaces what was known, even
 // at a lower version, until the versions have caught up.
 func TestARelistAtALowerVersionReplacesWhatWasKnown(t *testing.T) {

@@ -51,8 +51,12 @@ const (
 )
 
 // maxEpoch is the last millisecond of the year 9999. What is later was no case's
-// start.
-const maxEpoch = 253402300799999
+// start. A case lifts its epoch above any that it finds on its mark; what somebody
+// wrote there by hand counts only up to maxEdited, so that there is room above it.
+const (
+	maxEpoch  = 253402300799999
+	maxEdited = maxEpoch - 1_000_000_000
+)
 
 // MarkName is the name of a device's mark: readable, and unique by a hash of the
 // whole key.
@@ -161,7 +165,8 @@ func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 		return Mark{Device: key}, true
 	}
 	epoch, epochErr := strconv.ParseInt(rule.Spec.Taint.Value, 10, 64)
-	if epochErr != nil || epoch < 0 || epoch > maxEpoch {
+	sealed := annotations[AnnotationSeal] == sealOf(rule)
+	if epochErr != nil || epoch < 0 || epoch > maxEpoch || epoch > maxEdited && !sealed {
 		epoch = 0
 	}
 	found := quarantine.MarkFound{
@@ -184,7 +189,7 @@ func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 		Device: key,
 		Node:   annotations[AnnotationNode],
 		Found:  found,
-		Intact: epoch > 0 && keepsOut(rule, key) && annotations[AnnotationSeal] == sealOf(rule),
+		Intact: epoch > 0 && keepsOut(rule, key) && sealed,
 	}, true
 }
 

@@ -34,19 +34,24 @@ func TestEveryEditOfAMarkShows(t *testing.T) {
 		intact bool
 		epoch  int64
 	}{
-		"as it was made":                 {func(*resourcev1.DeviceTaintRule) {}, true, 1772352000000},
-		"somebody's own label":           {func(r *resourcev1.DeviceTaintRule) { r.Labels["team"] = "kestrel" }, true, 1772352000000},
-		"the epoch":                      {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "5" }, false, 5},
-		"an epoch that can't be one":     {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "9223372036854775807" }, false, 0},
-		"an epoch that isn't a number":   {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "soon" }, false, 0},
-		"the effect":                     {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Effect = "None" }, false, 1772352000000},
-		"the selector":                   {func(r *resourcev1.DeviceTaintRule) { r.Spec.DeviceSelector.Pool = nil }, false, 1772352000000},
-		"the severity":                   {func(r *resourcev1.DeviceTaintRule) { r.Labels[LabelSeverity] = "minor" }, false, 1772352000000},
-		"the reason":                     {func(r *resourcev1.DeviceTaintRule) { r.Labels[LabelReason] = "Nothing" }, false, 1772352000000},
-		"what the driver said":           {func(r *resourcev1.DeviceTaintRule) { r.Annotations[AnnotationWhy] = "all fine" }, false, 1772352000000},
-		"until when":                     {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationUntil) }, false, 1772352000000},
-		"the seal":                       {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationSeal) }, false, 1772352000000},
-		"the last epoch that can be one": {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = strconv.Itoa(maxEpoch) }, false, maxEpoch},
+		"as it was made":                       {func(*resourcev1.DeviceTaintRule) {}, true, 1772352000000},
+		"somebody's own label":                 {func(r *resourcev1.DeviceTaintRule) { r.Labels["team"] = "kestrel" }, true, 1772352000000},
+		"the epoch":                            {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "5" }, false, 5},
+		"an epoch that can't be one":           {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "9223372036854775807" }, false, 0},
+		"an epoch that isn't a number":         {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = "soon" }, false, 0},
+		"the effect":                           {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Effect = "None" }, false, 1772352000000},
+		"the selector":                         {func(r *resourcev1.DeviceTaintRule) { r.Spec.DeviceSelector.Pool = nil }, false, 1772352000000},
+		"the severity":                         {func(r *resourcev1.DeviceTaintRule) { r.Labels[LabelSeverity] = "minor" }, false, 1772352000000},
+		"the reason":                           {func(r *resourcev1.DeviceTaintRule) { r.Labels[LabelReason] = "Nothing" }, false, 1772352000000},
+		"what the driver said":                 {func(r *resourcev1.DeviceTaintRule) { r.Annotations[AnnotationWhy] = "all fine" }, false, 1772352000000},
+		"until when":                           {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationUntil) }, false, 1772352000000},
+		"the seal":                             {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationSeal) }, false, 1772352000000},
+		"the last epoch that can be one":       {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = strconv.Itoa(maxEpoch) }, false, 0},
+		"the last that is believed of an edit": {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = strconv.Itoa(maxEdited) }, false, maxEdited},
+		"one above it, as a case writes it": {func(r *resourcev1.DeviceTaintRule) {
+			r.Spec.Taint.Value = strconv.Itoa(maxEdited + 1)
+			r.Annotations[AnnotationSeal] = sealOf(r)
+		}, true, maxEdited + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := made.DeepCopy()

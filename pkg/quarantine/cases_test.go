@@ -322,7 +322,13 @@ func TestCase25ASwappedCard(t *testing.T) {
 	l.must(l.c.Epoch > old.Epoch && l.c.Incarnation == newCard && l.c.Reports == nil && l.c.Attempt == 0, "GPU-new has a clean history")
 	l.must(l.c.Reason.Code == reason.HardwareReplaced && l.c.Reason.Closes == reason.ClosesByGates, "nothing but the gates is between it and service")
 	l.must(l.c.Phase == quarantine.PhaseQuarantined && l.c.Mark.State == quarantine.MarkInForce, "it isn't freed")
-	l.at(86461, inForce())
+	l.at(86461, func(c quarantine.Case, _ time.Time) quarantine.Event {
+		// The new epoch's mark is the old one's object, written anew.
+		m := oldMark()
+		return quarantine.MarkReported{Outcome: quarantine.OutcomeInForce, Epoch: c.Epoch, Revision: c.Mark.Revision, Name: m.Name, Before: &m}
+	})
+	l.must(l.c.Reason.Code == reason.HardwareReplaced && l.c.Severity == reason.SeverityMajor && l.c.Attempt == 0 && l.c.Mark.Written == l.c.Mark.Revision,
+		"what the old card's mark said is nothing to GPU-new: %s %s", l.c.Reason.Code, l.c.Severity)
 	l.at(86462, MakeLooked().Presence(&quarantine.Inventory{Present: true, Now: newCard}).Answer())
 	l.at(86462+301, woke())
 	l.must(l.c.Waiting == quarantine.WaitingForRecovery, "its recovery is what comes next")

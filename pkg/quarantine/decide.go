@@ -66,6 +66,8 @@ type decision struct {
 	p   Policy
 	// seen describes what led to the decision, for the audit trail.
 	seen string
+	// gravest is the reading that seen describes; nil where it describes none.
+	gravest *Reading
 	// lost is set when an Unknown in this event is the loss of a known health.
 	lost bool
 	// What this event's readings say, for the case that it may open: the gravest

@@ -73,7 +73,7 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 	}
 	reports, _ := device.Believe(c.Reports, report, true)
 	c.Reports = bound(reports)
-	d.seen = fmt.Sprintf("%s: %s at version %s", r.Pod, quoted(report), r.Version)
+	d.saw(r, fmt.Sprintf("%s: %s at version %s", r.Pod, quoted(report), r.Version))
 	// A change either way makes the next looks worth while.
 	c.Looks = 0
 	if r.Counts().WorseThan(device.Healthy) {
@@ -93,6 +93,22 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 		d.lookAnew()
 	}
 	return device.Believed
+}
+
+// saw notes which reading led to the decision: of several the gravest, and of those
+// that are as grave the first.
+func (d *decision) saw(r Reading, text string) {
+	if d.gravest == nil || graver(r, *d.gravest) {
+		d.gravest, d.seen = &r, text
+	}
+}
+
+// graver orders readings by what they can lead to.
+func graver(a, b Reading) bool {
+	if x, y := judged(a.Report), judged(b.Report); x != y {
+		return x.WorseThan(y)
+	}
+	return a.Fault && b.Fault && outranks(a.Reason, a.Message, b.Reason, b.Message)
 }
 
 // quoted is what a report says, and why it isn't believed if it isn't.
@@ -134,7 +150,7 @@ func (d *decision) late(r Reading) {
 		return known.Pod.UID == r.Pod.UID && known.Version.Newer(r.Version)
 	}
 	if slices.ContainsFunc(c.Reports, overtaken) {
-		d.seen = fmt.Sprintf("%s: %s %q at version %s, late", r.Pod, r.Health, r.Message, r.Version)
+		d.saw(r, fmt.Sprintf("%s: %s %q at version %s, late", r.Pod, r.Health, r.Message, r.Version))
 		d.blame(r)
 	}
 }

@@ -183,13 +183,23 @@ func (f MarkFound) match() reason.Match {
 	return match
 }
 
+// takeOver takes in what a mark says of an earlier case of the device, unless that
+// was about hardware that is proven not to be there any more.
+func (d *decision) takeOver(found MarkFound) {
+	c := &d.c
+	if found.Hardware.Compare(c.Incarnation) == device.NewHardware {
+		return
+	}
+	d.raise(found.match(), found.message())
+	c.Severity = max(c.Severity, found.Severity)
+	c.Attempt = max(c.Attempt, found.Attempt)
+}
+
 // supersede lifts this case's epoch above one that was found on a mark, and
 // writes the mark anew. Until then the mark is in force as it was found.
 func (d *decision) supersede(found MarkFound) {
 	c := &d.c
-	d.raise(found.match(), found.message())
-	c.Severity = max(c.Severity, found.Severity)
-	c.Attempt = max(c.Attempt, found.Attempt)
+	d.takeOver(found)
 	c.Epoch = max(d.now.UnixMilli(), found.Epoch+1, c.Epoch+1)
 	switch {
 	case c.Phase != PhaseGone:
@@ -272,8 +282,7 @@ func (d *decision) markInForce(e MarkReported) {
 	c.Mark.Written, c.Mark.ConfirmedAt = e.Revision, d.now
 	c.Mark.State = MarkInForce
 	if e.Before != nil {
-		c.Attempt = max(c.Attempt, e.Before.Attempt)
-		d.raise(e.Before.match(), e.Before.message())
+		d.takeOver(*e.Before)
 	}
 	if first {
 		c.Mark.InForceSince = d.now
