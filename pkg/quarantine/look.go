@@ -160,8 +160,8 @@ func (d *decision) scheduleLook(asked time.Time) {
 	if c.DoubtedAt.After(asked) {
 		d.lookBy(d.now.Add(d.p.RecheckFirst))
 	}
-	if c.Shorter.Listed != 0 {
-		d.lookBy(later(c.Shorter.Since.Add(entryLag), d.now.Add(d.p.RecheckFirst)))
+	if counts := c.Shorter.Since.Add(entryLag); c.Shorter.Listed != 0 && counts.After(d.now) {
+		d.lookBy(counts)
 	}
 	pause := d.p.backoff(c.Looks)
 	c.Looks++

@@ -24,18 +24,20 @@ const entryLag = 2 * time.Minute
 func (d *decision) counted(found Inventory, readings []Reading, asked time.Time) Inventory {
 	c := &d.c
 	if !found.Present || found.Listed == 0 {
+		c.Shorter = Shorter{}
 		return found
 	}
-	says := func(health device.Health) bool {
-		return slices.ContainsFunc(readings, func(r Reading) bool { return !r.Ended && !r.Monitor && r.Health == health })
-	}
-	switch {
-	case says(device.Unhealthy):
+	// An Unhealthy that is carried over from another replica of the chip doesn't prove
+	// that this one is listed; no Healthy proves anything while the list is short.
+	unhealthy := func(r Reading) bool { return !r.Monitor && r.Health == device.Unhealthy }
+	healthy := func(r Reading) bool { return r.Health == device.Healthy }
+	if slices.ContainsFunc(readings, unhealthy) {
 		d.learn(found.Listed, asked)
 		found.Listed = 0 // it is there, whatever the number says
-	case found.Listed >= c.Listed:
-		c.Shorter = Shorter{}
-	case says(device.Healthy):
+		return found
+	}
+	c.Shorter = Shorter{}
+	if found.Listed < c.Listed && slices.ContainsFunc(readings, healthy) {
 		found.Present, found.Missing = false, device.MissingFromPlugin
 	}
 	return found
