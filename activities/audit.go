@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
@@ -16,15 +17,18 @@ import (
 // a count of each kind.
 type Audit struct {
 	logger    *slog.Logger
+	catalogue *reason.Catalogue
 	decisions *prometheus.CounterVec
 	marked    *prometheus.HistogramVec
 	phases    *prometheus.HistogramVec
 }
 
-// NewAudit returns an Audit that logs to logger and counts in registerer.
-func NewAudit(logger *slog.Logger, registerer prometheus.Registerer) (*Audit, error) {
+// NewAudit returns an Audit that logs to logger and counts in registerer, by the
+// reasons of catalogue.
+func NewAudit(logger *slog.Logger, catalogue *reason.Catalogue, registerer prometheus.Registerer) (*Audit, error) {
 	a := &Audit{
 		logger:    logger,
+		catalogue: catalogue,
 		decisions: telemetry.Decisions.NewCounter(),
 		marked:    telemetry.MarkDelay.NewHistogram(),
 		phases:    telemetry.PhaseTime.NewHistogram(),
@@ -34,7 +38,12 @@ func NewAudit(logger *slog.Logger, registerer prometheus.Registerer) (*Audit, er
 
 // count counts a decision, and what it ended.
 func (a *Audit) count(n quarantine.Notice, alert string) {
-	a.decisions.WithLabelValues(string(n.Kind), n.Reason, alert).Inc()
+	// A mark carries any text as its reason; not each is to be a series for ever.
+	code := n.Reason
+	if code != "" && a.catalogue.Meaning(reason.Code(code)) == "" {
+		code = "Other"
+	}
+	a.decisions.WithLabelValues(string(n.Kind), code, alert).Inc()
 	if n.Left != quarantine.PhaseNone {
 		a.phases.WithLabelValues(string(n.Left), string(n.Phase)).Observe(n.Stayed.Seconds())
 	}

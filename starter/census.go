@@ -114,6 +114,20 @@ func (c *census) read(emit func(float64, ...string)) {
 	}
 }
 
+// owing counts the devices about which something waits to be sent, those too that
+// wait for another try.
+func (t *tracker) owing() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, r := range t.devices {
+		if _, owed := t.owes(r); owed {
+			n++
+		}
+	}
+	return n
+}
+
 // drivenBy lists the drivers and plugin resources of all devices that are seen.
 func (t *tracker) drivenBy() []string {
 	t.mu.Lock()

@@ -148,7 +148,7 @@ func (s *Starter) depth() float64 {
 	if s.queue == nil {
 		return 0
 	}
-	return float64(s.queue.Len())
+	return float64(s.tracker.owing())
 }
 
 func closedChannel() chan struct{} {

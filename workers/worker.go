@@ -72,7 +72,7 @@ func New(o Options) (*Worker, error) {
 	if o.StopTimeout == 0 {
 		o.StopTimeout = 25 * time.Second
 	}
-	audit, err := activities.NewAudit(o.Logger, o.Registerer)
+	audit, err := activities.NewAudit(o.Logger, o.Catalogue, o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

@@ -141,12 +141,18 @@ func (w *Writer) nudge() {
 	}
 }
 
-// Waiting is how many devices wait to be settled, and for a whole comparison how
+// Waiting is how many devices are due to be settled, and for a whole comparison how
 // many shards.
 func (w *Writer) Waiting() (devices, shards int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.waiting), len(w.compare)
+	now := time.Now()
+	for _, due := range w.waiting {
+		if !due.After(now) {
+			devices++
+		}
+	}
+	return devices, len(w.compare)
 }
 
 // Lag is for how long the directory has lacked something that was told; zero if it

@@ -47,7 +47,7 @@ var (
 	UnmappedFaults = Metric{
 		Name: "sickbay_unmapped_faults", Kind: Gauge, Has: onlyStarter,
 		Help:   "Health entries that aren't Healthy and lead to no single device.",
-		Labels: []Label{{"reason", "why not; docs/operating.md lists them"}},
+		Labels: []Label{{"reason", "why not: the WHY of `sickbay devices --unmapped`"}},
 	}
 	UnmonitoredDevices = Metric{
 		Name: "sickbay_unmonitored_devices", Kind: Gauge, Has: onlyStarter,
@@ -101,7 +101,7 @@ var (
 	}
 	QueueDepth = Metric{
 		Name: "sickbay_starter_queue_depth", Kind: Gauge, Has: onlyStarter,
-		Help: "Devices about which something waits to be sent.",
+		Help: "Devices about which something waits to be sent, for the first time or again; 0 in a starter that doesn't lead.",
 	}
 )
 
@@ -115,7 +115,7 @@ var (
 	Decisions = Metric{
 		Name: "sickbay_decisions_total", Kind: Counter, Has: onlyWorker,
 		Help:   "Decisions about cases, by kind, reason code and whether they raise an alert.",
-		Labels: []Label{{"kind", "the kinds of docs/audit.md"}, {"reason", "reason codes of the catalogue"}, {"alert", "`true`, `false`"}},
+		Labels: []Label{{"kind", "the kinds of docs/audit.md"}, {"reason", "reason codes of the catalogue; `Other` for one that a mark carries and the catalogue doesn't have"}, {"alert", "`true`, `false`"}},
 	}
 	MarkDelay = Metric{
 		Name: "sickbay_mark_delay_seconds", Kind: Histogram, Has: onlyWorker, Buckets: fast,
@@ -184,7 +184,7 @@ var (
 	}
 	DirectoryWaiting = Metric{
 		Name: "sickbay_directory_waiting", Kind: Gauge, Has: both,
-		Help:   "Devices whose entries wait to be written.",
+		Help:   "Devices whose entries are due to be written and aren't yet.",
 		Labels: []Label{fieldLabel},
 	}
 	DirectoryLag = Metric{

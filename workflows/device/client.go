@@ -2,6 +2,8 @@ package device
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -39,7 +41,34 @@ func ID(key device.Key) string {
 	if key.Path() == device.PathDRA {
 		return "device/" + key.Driver + "/" + key.Pool + "/" + key.Device
 	}
-	return "device/" + key.Node + "/" + key.Resource + "/" + key.ID
+	return "device/" + key.Node + "/" + key.Resource + "/" + printable(key.ID)
+}
+
+// maxID is how much of a plugin's ID a workflow ID carries. Temporal takes 1,000
+// characters in all; a node's name and a resource's have 570 at most.
+const maxID = 400
+
+// printable gives a plugin's ID as it is, if it is short and of printable ASCII: a
+// workflow ID travels in a header. Any other has what isn't escaped, or its end
+// replaced by a hash, and no two are alike: a tilde begins those, and is escaped.
+func printable(id string) string {
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f && r != '%' && r != '~' }
+	if len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool { return !plain(r) }) {
+		return id
+	}
+	var escaped strings.Builder
+	for i := range len(id) {
+		if plain(rune(id[i])) {
+			escaped.WriteByte(id[i])
+		} else {
+			fmt.Fprintf(&escaped, "%%%02X", id[i])
+		}
+	}
+	if escaped.Len() <= maxID {
+		return escaped.String()
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "~" + hex.EncodeToString(sum[:16]) + "~" + escaped.String()[:maxID/2]
 }
 
 // Signal is what the starter sends: one event of the three kinds, and the trace

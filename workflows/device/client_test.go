@@ -1,41 +1,39 @@
 package device_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"strings"
 	"testing"
 
-	"go.temporal.io/api/serviceerror"
-
-	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-// A fault isn't held back for long because its signal came while Temporal was away,
-// busy, or just getting its namespace; what can't become right by itself isn't sent
-// over and over.
-func TestWhatMayPassIsTriedAgainAndWhatIsWrongIsNot(t *testing.T) {
-	for what, c := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"nothing":                         {nil, false},
-		"Temporal is away":                {serviceerror.NewUnavailable("connection refused"), true},
-		"it is busy":                      {&serviceerror.ResourceExhausted{}, true},
-		"it has no such namespace yet":    {serviceerror.NewNamespaceNotFound("sickbay"), true},
-		"the signal is wrong":             {serviceerror.NewInvalidArgument("too long"), false},
-		"the right to send it is missing": {serviceerror.NewPermissionDenied("no", ""), false},
-		"there is no case":                {devicewf.ErrNoCase, false},
-		"the sender ends":                 {context.Canceled, false},
-		"it isn't known what":             {errors.New("something"), true},
+// A plugin's ID can be any text. A workflow's travels in a header and has 1,000
+// characters at most.
+func TestEveryDeviceHasAWorkflowIDThatTemporalTakes(t *testing.T) {
+	long := strings.Repeat("x", 1100)
+	of := map[string]string{} // workflow ID → plugin's ID
+	for id, want := range map[string]string{
+		"GPU-3f":                 "device/anvil-07/example.com/gpu/GPU-3f",
+		"a/b:c":                  "device/anvil-07/example.com/gpu/a/b:c",
+		"carte-é":                "device/anvil-07/example.com/gpu/carte-%C3%A9",
+		"tab\there":              "device/anvil-07/example.com/gpu/tab%09here",
+		"tab%09here":             "device/anvil-07/example.com/gpu/tab%2509here",
+		"a b~":                   "device/anvil-07/example.com/gpu/a%20b%7E",
+		long:                     "",
+		long + "y":               "",
+		strings.Repeat("é", 200): "",
 	} {
-		for _, err := range []error{c.err, fmt.Errorf("signal: %w", c.err)} {
-			if c.err == nil {
-				err = nil
-			}
-			if got := devicewf.Retryable(err); got != c.want {
-				t.Errorf("%s: tried again %t, want %t", what, got, c.want)
-			}
+		got := workflow.ID(device.Key{Node: "anvil-07", Resource: "example.com/gpu", ID: id})
+		if want != "" && got != want {
+			t.Errorf("%q has workflow %q, want %q", id, got, want)
 		}
+		if len(got) > 1000 || strings.ContainsFunc(got, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			t.Errorf("%q has workflow %q", id, got)
+		}
+		if other, twice := of[got]; twice {
+			t.Errorf("%q and %q have the same workflow %q", id, other, got)
+		}
+		of[got] = id
 	}
 }

@@ -125,6 +125,10 @@ func (r *runner) receive(s subscription) {
 	r.apply(s.decode(r, raw))
 }
 
+// traceParentLength is that of a traceparent of version 00 (W3C Trace Context, 3.2).
+// Nothing else is carried on: it would be in every task's input.
+const traceParentLength = 55
+
 func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSeen](r *runner, raw converter.RawValue) quarantine.Event {
 	var signal Signal[E]
 	if err := json.Unmarshal(raw.Payload().GetData(), &signal); err != nil {
@@ -133,7 +137,7 @@ func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSe
 	if signal.Device != r.Case.Device {
 		return quarantine.Message{Verb: "signal", Malformed: fmt.Sprintf("it is about %s and not about this device", signal.Device)}
 	}
-	if signal.TraceParent != "" && !r.Case.Open() {
+	if len(signal.TraceParent) == traceParentLength && !r.Case.Open() {
 		r.TraceParent, r.TraceBegan = signal.TraceParent, workflow.Now(r.ctx)
 	}
 	return any(signal.Event).(quarantine.Event)

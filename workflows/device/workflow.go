@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -48,6 +49,10 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		// end the case.
 		panic(fmt.Sprintf("state version %d of %s is newer than this worker's %d; upgrade the worker",
 			state.Version, state.Case.Device, stateVersion))
+	}
+	if err := state.Case.Device.Validate(); err != nil {
+		// Nobody of ours starts such a workflow, and nothing could come of it.
+		return temporal.NewNonRetryableApplicationError("started without a device that can be one; start none by hand, the starter does", ErrorRefused, err)
 	}
 	// A case can't be cancelled: its device would be left marked by nobody. The
 	// request is refused on record, and everything runs on a context of its own.
