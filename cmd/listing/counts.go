@@ -9,8 +9,9 @@ type Counts struct {
 	Faulty int `json:"faulty"`
 	// Phases has each phase that occurs, the gravest first. Devices without a
 	// case are counted as None.
-	Phases   []PhaseCount `json:"phases"`
-	Unmapped int          `json:"unmapped"`
+	Phases []PhaseCount `json:"phases"`
+	// Unmapped is nil where nobody could tell.
+	Unmapped *int `json:"unmapped"`
 }
 
 // PhaseCount is how many devices are in a phase.
@@ -21,7 +22,11 @@ type PhaseCount struct {
 
 // Count counts a listing's devices by phase.
 func (l Listing) Count() Counts {
-	counts := Counts{Devices: len(l.Devices), Unmapped: len(l.Unmapped), Phases: []PhaseCount{}}
+	counts := Counts{Devices: len(l.Devices), Phases: []PhaseCount{}}
+	if l.Unmapped != nil {
+		unmapped := len(l.Unmapped)
+		counts.Unmapped = &unmapped
+	}
 	byPhase := map[string]int{}
 	for _, d := range l.Devices {
 		byPhase[phaseOf(d)]++

@@ -17,21 +17,16 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/spelling"
 )
 
-// beatLimit is how long ago the directory's writer may have said that it is alive
-// for what it wrote to count as the present.
-const beatLimit = 30 * time.Second
+// beatLimit is how long ago those who write the directory may have said that they
+// are alive for what they wrote to count as the present. They say so every 5 s.
+const beatLimit = 15 * time.Second
 
 // ReadDirectory gives all devices as the directory has them. It is as complete and
 // as young as Problems says, and knows no unmapped faults: an entry is a device's.
 func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time) (Listing, error) {
-	listing := Listing{At: now, Devices: []Device{}, Unmapped: []device.Unmapped{}, Problems: []string{}}
-	shards, err := from.Status(ctx)
-	if err != nil {
-		return Listing{}, err
-	}
-	listing.Problems = append(listing.Problems, lacks(shards, now)...)
+	listing := Listing{At: now, Devices: []Device{}, Problems: []string{}}
 	for entry, err := range from.List(ctx, directory.Query{}) {
-		if errors.Is(err, directory.ErrFormat) {
+		if errors.Is(err, directory.ErrFormat) || errors.Is(err, directory.ErrNoEntry) {
 			listing.Problems = append(listing.Problems, err.Error()+"; `sickbay rebuild` writes it anew")
 			continue
 		}
@@ -40,6 +35,12 @@ func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time
 		}
 		listing.Devices = append(listing.Devices, ofEntry(entry))
 	}
+	// Asked last: what was lost while the entries were read shows in it.
+	shards, err := from.Status(ctx)
+	if err != nil {
+		return Listing{}, err
+	}
+	listing.Problems = append(listing.Problems, lacks(shards, now)...)
 	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	return listing, nil
 }
@@ -48,8 +49,11 @@ func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time
 func lacks(shards []directory.Status, now time.Time) []string {
 	var partial int
 	var blind string
-	beat := now
+	beat, caseBeat := now, now
 	for _, s := range shards {
+		if s.CaseBeat.Before(caseBeat) {
+			caseBeat = s.CaseBeat
+		}
 		if !s.WholeSeen || !s.WholeCase {
 			partial++
 		}
@@ -67,6 +71,12 @@ func lacks(shards []directory.Status, now time.Time) []string {
 		problems = append(problems, "no starter has written the directory yet")
 	case age > beatLimit:
 		problems = append(problems, fmt.Sprintf("no starter has written the directory for %s: what is seen may be older than that", age.Round(time.Second)))
+	}
+	switch age := now.Sub(caseBeat); {
+	case caseBeat.IsZero():
+		problems = append(problems, "no worker has written the directory yet: it has no cases")
+	case age > beatLimit:
+		problems = append(problems, fmt.Sprintf("no worker has written the directory for %s: cases may be older than that, or missing", age.Round(time.Second)))
 	}
 	if blind != "" {
 		problems = append(problems, "the starter that writes the directory can't see everything: "+blind)
@@ -93,7 +103,7 @@ func ofEntry(e directory.Entry) Device {
 	if seen := e.Seen; seen != nil {
 		d.Node, d.Listed, d.Classes = seen.Node, seen.Listed || seen.Health != "", seen.Classes
 		d.Health, d.Message = seen.Health, seen.Message
-		if seen.Health == device.Healthy && seen.Stale == device.PluginAbsent {
+		if seen.Health == device.Healthy && seen.Stale != device.Fresh {
 			d.Health, d.Stale = device.Unknown, seen.Stale
 		}
 		for _, h := range seen.Holders {

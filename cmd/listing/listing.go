@@ -13,7 +13,7 @@ type Listing struct {
 	// Devices is sorted by name, unless Sort was told otherwise.
 	Devices []Device `json:"devices"`
 	// Unmapped holds the health entries that are not Healthy and can't be
-	// attributed to one device, sorted by Pod.
+	// attributed to one device, sorted by Pod; nil where nobody could tell.
 	Unmapped []device.Unmapped `json:"unmapped"`
 	// Problems says what could not be read and what the answer lacks for it.
 	Problems []string `json:"problems,omitempty"`

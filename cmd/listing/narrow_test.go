@@ -176,7 +176,7 @@ func TestTheWorstOrOldestComesFirst(t *testing.T) {
 func TestCountsGoByPhaseTheGravestFirst(t *testing.T) {
 	got := fleet().Count()
 	want := []PhaseCount{{"Quarantined", 1}, {"Gone", 1}, {"Suspect", 1}, {"?", 1}, {"None", 2}}
-	if got.Devices != 6 || got.Faulty != 4 || got.Unmapped != 2 || !slices.Equal(got.Phases, want) {
+	if got.Devices != 6 || got.Faulty != 4 || *got.Unmapped != 2 || !slices.Equal(got.Phases, want) {
 		t.Errorf("counted %+v, want 6 devices, 4 faulty, 2 unmapped, %v", got, want)
 	}
 }

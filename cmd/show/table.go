@@ -41,8 +41,8 @@ func footer(l listing.Listing, colour bool) []string {
 	if len(phases) > 0 {
 		all = append(all, fmt.Sprintf("%s: %s", count(counts.Devices, "device", "devices"), strings.Join(phases, ", ")))
 	}
-	if counts.Unmapped > 0 {
-		line := count(counts.Unmapped, "unmapped fault", "unmapped faults") + ": health entries that lead to no one device; --unmapped lists them"
+	if counts.Unmapped != nil && *counts.Unmapped > 0 {
+		line := count(*counts.Unmapped, "unmapped fault", "unmapped faults") + ": health entries that lead to no one device; --unmapped lists them"
 		if colour {
 			line = yellow + line + reset
 		}
@@ -71,8 +71,11 @@ func countLines(counts listing.Counts, colour bool) []string {
 		colours = append(colours, colourOf(listing.Device{Phase: quarantine.Phase(p.Phase)}))
 	}
 	all := aligned(rows, colours, colour)
-	return append(all, "", fmt.Sprintf("%s, %d faulty; %s",
-		count(counts.Devices, "device", "devices"), counts.Faulty, count(counts.Unmapped, "unmapped fault", "unmapped faults")))
+	unmapped := "unmapped faults not known"
+	if counts.Unmapped != nil {
+		unmapped = count(*counts.Unmapped, "unmapped fault", "unmapped faults")
+	}
+	return append(all, "", fmt.Sprintf("%s, %d faulty; %s", count(counts.Devices, "device", "devices"), counts.Faulty, unmapped))
 }
 
 // unmappedLines are a listing's unmapped faults, with what they mean.

@@ -57,6 +57,15 @@ func (d *Directory) Beat(ctx context.Context, held []Claim, now time.Time, blind
 	return outcomes, nil
 }
 
+// BeatCases says of the shards that somebody has claimed that their cases are
+// written.
+func (d *Directory) BeatCases(ctx context.Context, shards []Status, now time.Time) error {
+	_, err := d.run(ctx, d.beatCase, len(shards), func(shard int) ([]string, []any) {
+		return []string{d.names.meta(shard)}, []any{shards[shard].Identity, now.UnixMilli()}
+	})
+	return err
+}
+
 // Status is what is known of a shard.
 type Status struct {
 	// Claim is zero for a shard that nobody has written yet.
@@ -66,6 +75,8 @@ type Status struct {
 	// Beat is when its writer last said that it is alive; Blind is what it can't see.
 	Beat  time.Time
 	Blind string
+	// CaseBeat is when a worker last said that it writes the shard's cases.
+	CaseBeat time.Time
 	// WholeSeen and WholeCase are set once everything of that field was compared
 	// since the shard got its identity. Before that, something may be missing.
 	WholeSeen, WholeCase bool
@@ -98,6 +109,9 @@ func (d *Directory) Status(ctx context.Context) ([]Status, error) {
 		}
 		if beat := number(fields["beat"]); beat > 0 {
 			s.Beat = time.UnixMilli(beat).UTC()
+		}
+		if beat := number(fields["beat:case"]); beat > 0 {
+			s.CaseBeat = time.UnixMilli(beat).UTC()
 		}
 		all[shard] = s
 	}

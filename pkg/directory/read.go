@@ -17,6 +17,11 @@ import (
 // pageSize is how many devices are read in one round trip.
 const pageSize = 500
 
+// ErrNoEntry is wrapped by errors about devices that the directory lists and has no
+// entry of: something else removed the key, as a Redis does that evicts keys for
+// want of memory.
+var ErrNoEntry = errors.New("listed without an entry; Redis may have evicted it, its maxmemory-policy has to be noeviction")
+
 // ErrFormat is wrapped by errors about entries that another version wrote.
 var ErrFormat = errors.New("written by another version")
 
@@ -124,7 +129,8 @@ func (q Query) sets(n names, shard int) []string {
 // List gives all entries that are in every index set that the query names, shard
 // by shard, and of one shard in pages. An empty query gives the whole directory.
 // An entry that changes meanwhile is given as it was when its page was read. An
-// error ends the listing, but for one that wraps ErrFormat: that is one entry's.
+// error ends the listing, but for one that wraps ErrFormat or ErrNoEntry: that is one
+// entry's.
 func (d *Directory) List(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for keys, err := range d.find(ctx, q) {
@@ -192,15 +198,50 @@ func (d *Directory) give(ctx context.Context, keys []device.Key, yield func(Entr
 	if err != nil {
 		return err
 	}
+	var gone []device.Key
 	for i, r := range found {
 		if r.empty() {
-			continue // removed since its name was read
+			gone = append(gone, keys[i])
+			continue
 		}
 		if !yield(r.entry(keys[i])) {
 			return errEnough
 		}
 	}
+	// Most were removed since their names were read.
+	listed, err := d.listed(ctx, gone)
+	if err != nil {
+		return err
+	}
+	for _, key := range listed {
+		if !yield(Entry{Device: key}, fmt.Errorf("entry of %s: %w", key, ErrNoEntry)) {
+			return errEnough
+		}
+	}
 	return nil
+}
+
+// listed are those of some devices that the directory lists.
+func (d *Directory) listed(ctx context.Context, keys []device.Key) ([]device.Key, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	commands := make([]*redis.FloatCmd, len(keys))
+	if _, err := d.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			commands[i] = p.ZScore(ctx, d.names.devices(ShardOf(key)), key.String())
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("look for %d devices in the directory: %w", len(keys), err)
+	}
+	var listed []device.Key
+	for i, command := range commands {
+		if command.Err() == nil {
+			listed = append(listed, keys[i])
+		}
+	}
+	return listed, nil
 }
 
 // Page reads a part of a shard: entries in the order of their names, those after

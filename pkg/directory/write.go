@@ -20,6 +20,8 @@ var (
 	claimLua string
 	//go:embed lua/beat.lua
 	beatLua string
+	//go:embed lua/beatcase.lua
+	beatCaseLua string
 	//go:embed lua/snapshot.lua
 	snapshotLua string
 	//go:embed lua/decide.lua
@@ -89,14 +91,14 @@ type Directory struct {
 	client redis.UniversalClient
 	names  names
 	// The scripts know their hash, so they are shared by all calls.
-	write, claim, beat, snapshot, replay, decide *redis.Script
+	write, claim, beat, beatCase, snapshot, replay, decide *redis.Script
 }
 
 // New returns a directory on a client, whose keys begin with {prefix-.
 func New(client redis.UniversalClient, prefix string) *Directory {
 	return &Directory{
 		client: client, names: names{prefix},
-		write: redis.NewScript(writeLua), claim: redis.NewScript(claimLua), beat: redis.NewScript(beatLua),
+		write: redis.NewScript(writeLua), claim: redis.NewScript(claimLua), beat: redis.NewScript(beatLua), beatCase: redis.NewScript(beatCaseLua),
 		snapshot: redis.NewScript(snapshotLua), replay: redis.NewScript(replayLua),
 		decide: redis.NewScript(decideLua),
 	}

@@ -309,7 +309,10 @@ func (w *Writer) check(ctx context.Context) error {
 		}
 		w.held[shard] = s.Claim
 	}
-	return nil
+	if w.Err() != nil {
+		return nil // what can't be written is nothing to vouch for
+	}
+	return w.options.Directory.BeatCases(ctx, states, time.Now())
 }
 
 // claimAll claims the shards that aren't held, at first all, and has them compared.
