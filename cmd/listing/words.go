@@ -124,7 +124,7 @@ func next(s Story, casesMissing bool) string {
 	case d.Health == device.Unhealthy:
 		return "the starter opens a case, unless the catalogue says that this is no fault of the device; if none comes, see whether a starter runs"
 	case d.Health == device.Unknown:
-		return "the starter opens a case, unless the driver has never reported any health here (SICKBAY_UNKNOWN_POLICY)"
+		return "the starter opens a case, unless the driver has reported no health here since the starters began (SICKBAY_UNKNOWN_POLICY)"
 	}
 	if len(s.Unmapped) > 0 {
 		return unmappedNext(s.Unmapped[0])

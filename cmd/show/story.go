@@ -275,6 +275,9 @@ func hardware(c quarantine.Case) []string {
 
 func (p *page) lease(c quarantine.Case) string {
 	if c.LeaseUntil.IsZero() {
+		if c.Mark.State == quarantine.MarkInForce {
+			return "no lease: the mark is kept until the device is back or forgotten"
+		}
 		return "no lease: nothing is kept out"
 	}
 	return "lease until " + p.moment(c.LeaseUntil)

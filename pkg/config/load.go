@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -83,7 +84,16 @@ func (v Variable) refuse(err error) error {
 	if parse, ok := errors.AsType[*envconfig.ParseError](err); ok {
 		err = parse.Err
 	}
-	return &VariableError{Name: v.Name, Value: value, Allowed: v.Allowed(), Err: err}
+	return &VariableError{Name: v.Name, Value: withoutSecret(value), Allowed: v.Allowed(), Err: err}
+}
+
+// withoutSecret is a value as it may be shown: an address may have a password in it
+// that should stand in a file.
+func withoutSecret(value string) string {
+	if address, err := url.Parse(value); err == nil && address.User != nil {
+		return address.Redacted()
+	}
+	return value
 }
 
 // commands are the structs of all commands. A variable that another command

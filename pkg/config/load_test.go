@@ -254,3 +254,12 @@ func TestEveryVariableIsDescribed(t *testing.T) {
 		}
 	}
 }
+
+func TestARefusedAddressDoesNotShowItsPassword(t *testing.T) {
+	t.Setenv("SICKBAY_OTLP_ENDPOINT", "ftp://collector:s3cret@otel.example.com")
+	var set Worker
+	err := Load(&set)
+	if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "SICKBAY_OTLP_ENDPOINT") || !strings.Contains(err.Error(), "otel.example.com") {
+		t.Errorf("refused with %v; want the variable and the host, and no password", err)
+	}
+}

@@ -25,7 +25,7 @@ import (
 	temporalotel "go.temporal.io/sdk/contrib/opentelemetry"
 )
 
-// errorPause is how long an error of the exporters isn't said again.
+// errorPause is how long nothing is said after an error of the exporters.
 const errorPause = time.Minute
 
 // Options is what a process says of itself.
@@ -69,6 +69,8 @@ type Telemetry struct {
 // away is waited for while spans are given up.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{Registry: prometheus.NewRegistry(), temporal: prometheus.NewRegistry(), log: o.Log.With("component", "telemetry")}
+	// First of all: what OpenTelemetry finds wrong in its own variables is said by it.
+	otel.SetErrorHandler(&errorLog{log: t.log})
 	build := BuildInfo.NewGauge()
 	build.WithLabelValues(o.Version, o.Commit).Set(1)
 	t.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
@@ -101,7 +103,6 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		}
 		readers = append(readers, metric.WithReader(pushed))
 	}
-	otel.SetErrorHandler(&errorLog{log: t.log})
 	t.meters = metric.NewMeterProvider(readers...)
 	t.shutdown = append(t.shutdown, t.meters.Shutdown)
 	if t.Kubernetes, err = newKubernetesCalls(t.Registry, t.Tracer); err != nil {
@@ -159,21 +160,24 @@ func (t *Telemetry) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// errorLog says what the exporters can't do, the same thing once a minute.
+// errorLog says what OpenTelemetry can't do, once a minute: with a collector that is
+// away, each batch of each kind fails with a text of its own.
 type errorLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	said time.Time
-	last string
+	mu     sync.Mutex
+	said   time.Time
+	unsaid int
 }
 
 // Handle implements otel.ErrorHandler.
 func (e *errorLog) Handle(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if text := err.Error(); text != e.last || time.Since(e.said) >= errorPause {
-		e.said, e.last = time.Now(), text
-		e.log.Warn("telemetry isn't exported; nothing else is held up by that", "error", err)
+	if time.Since(e.said) < errorPause {
+		e.unsaid++
+		return
 	}
+	e.log.Warn("telemetry isn't exported as it should be; nothing else is held up by that", "error", err, "unsaid", e.unsaid)
+	e.said, e.unsaid = time.Now(), 0
 }
