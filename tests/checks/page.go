@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +74,9 @@ var elsewhere = []struct{ command, test, ci string }{
 	{command: "make demo", test: "./tests/demo TestTheDemoHandlesItsFaultsAndLeavesNothingRunningAfterCtrlC"},
 	{command: "make test", ci: "make test"},
 }
+
+// makeTarget is a target of the Makefile as a page names it.
+var makeTarget = regexp.MustCompile("(?:`|\\$ )make ([a-z][a-z0-9-]*)")
 
 // Pages lists the pages whose commands have to be run, below the root of the clone.
 func Pages(root string) ([]string, error) {
@@ -177,6 +181,10 @@ func Unrun(root string, tests []Test) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		return nil, err
+	}
 	var wrong []string
 	for page, test := range run {
 		if !slices.Contains(pages, page) {
@@ -188,6 +196,11 @@ func Unrun(root string, tests []Test) ([]string, error) {
 		text, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
 			return nil, err
+		}
+		for _, named := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains("\n"+string(makefile), "\n"+named[1]+":") {
+				wrong = append(wrong, fmt.Sprintf("%s: the Makefile has no target %s", page, named[1]))
+			}
 		}
 		for _, part := range ReadPage(string(text)) {
 			if part.Command == "" {

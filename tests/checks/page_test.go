@@ -27,6 +27,7 @@ func TestACommandThatNothingRunsIsFound(t *testing.T) {
 		demo = "package demo\n\nfunc TestTheDemoHandlesItsFaultsAndLeavesNothingRunningAfterCtrlC(t *testing.T) {}\n"
 	)
 	clone := map[string]string{
+		"Makefile":                "demo:\ntest: tools\nhelp:\n",
 		".ci/run":                 "step \"make test\" 30m make test\n",
 		"README.md":               "```console\n$ make demo     # see it\n$ make test\n```\n",
 		"CONTRIBUTING.md":         "`make help`\n",
@@ -40,6 +41,7 @@ func TestACommandThatNothingRunsIsFound(t *testing.T) {
 		"a command in another language":  {"docs/run.md", "```sh\n$ echo run\n```\n", "docs/run.md:2: the block with `$ echo run` isn't marked as console"},
 		"a page that isn't run any more": {"tests/some/some_test.go", "package some\n", "docs/run.md:2: nothing runs `$ echo run`"},
 		"a command that went":            {"README.md", "```console\n$ make demo\n```\n", "no page shows `$ make test` any more"},
+		"a target that went":             {"Makefile", "demo:\ntest:\n", "CONTRIBUTING.md: the Makefile has no target help"},
 		"a test that went":               {"tests/demo/demo_test.go", "package demo\n", "there is no test ./tests/demo "},
 		"a CI step that went":            {".ci/run", "true\n", `.ci/run has no step that ends with "make test"`},
 		"a path that isn't written out":  {"tests/some/some_test.go", strings.Replace(test, `"docs/run.md"`, "page", 1), "want pages.Run in a test function"},

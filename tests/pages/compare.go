@@ -10,18 +10,10 @@ import (
 // the end of a line that stands for any rest of it.
 const omission = "…"
 
-// abridged tells whether something is left out of what the page shows.
-func abridged(shown []string) bool {
-	return slices.ContainsFunc(shown, func(line string) bool { return strings.HasSuffix(line, omission) })
-}
-
-// alike tells whether an answer is what the page shows, but for what is masked and
-// what the page leaves out.
-func alike(mask func(string) string, shown, said []string) bool {
-	masked := func(lines []string) []string {
-		return strings.Split(strings.Trim(mask(strings.Join(lines, "\n")), "\n"), "\n")
-	}
-	answer := masked(said)
+// compare tells whether an answer is what the page shows, but for what is masked and
+// what the page leaves out, and returns what the page is to show of it.
+func compare(mask func(string) string, shown, said []string) (lines []string, same bool) {
+	shown = withoutBlankEnd(shown)
 	pieces := [][]string{nil}
 	for _, line := range shown {
 		if line == omission {
@@ -30,42 +22,52 @@ func alike(mask func(string) string, shown, said []string) bool {
 		}
 		pieces[len(pieces)-1] = append(pieces[len(pieces)-1], line)
 	}
-	if len(pieces) == 1 {
-		return slices.EqualFunc(masked(shown), answer, begins)
-	}
 	// The first piece begins the answer, the last one ends it, the others stand
 	// between them in their order.
+	at := 0
 	for i, piece := range pieces {
-		if len(piece) == 0 {
-			continue
-		}
-		want := masked(piece)
-		at := index(answer, want)
+		last := len(said) - len(piece)
 		switch {
-		case at < 0, i == 0 && at != 0:
-			return false
+		case len(pieces) == 1 && last != 0:
+			return said, false
 		case i == len(pieces)-1:
-			return len(answer) >= len(want) && slices.EqualFunc(want, answer[len(answer)-len(want):], begins)
+			at = max(at, last)
+		case i > 0:
+			for at < last && !alike(mask, piece, said[at:at+len(piece)]) {
+				at++
+			}
 		}
-		answer = answer[at+len(want):]
+		if at > last || !alike(mask, piece, said[at:at+len(piece)]) {
+			return said, false
+		}
+		if i > 0 {
+			lines = append(lines, omission)
+		}
+		for n, line := range piece {
+			if !strings.HasSuffix(line, omission) {
+				line = said[at+n]
+			}
+			lines = append(lines, line)
+		}
+		at += len(piece)
 	}
-	return true
+	return lines, true
 }
 
-// begins tells whether a line of an answer is what a line of the page shows of it.
-func begins(shown, said string) bool {
-	beginning, isPart := strings.CutSuffix(shown, omission)
-	return shown == said || isPart && strings.HasPrefix(said, beginning)
+// alike compares as many lines of an answer as the page shows.
+func alike(mask func(string) string, shown, said []string) bool {
+	return slices.EqualFunc(shown, said, func(shown, said string) bool {
+		want, got := mask(shown), mask(said)
+		beginning, isPart := strings.CutSuffix(want, omission)
+		return want == got || isPart && strings.HasPrefix(got, beginning)
+	})
 }
 
-// index is where lines stand one after the other in an answer, or -1.
-func index(answer, lines []string) int {
-	for at := 0; at+len(lines) <= len(answer); at++ {
-		if slices.EqualFunc(lines, answer[at:at+len(lines)], begins) {
-			return at
-		}
+func withoutBlankEnd(lines []string) []string {
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
 	}
-	return -1
+	return lines
 }
 
 // differing is what is never the same in two runs, and what it is masked as.

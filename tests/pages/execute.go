@@ -86,7 +86,7 @@ func (p Page) follow(ctx context.Context, part checks.PagePart, said *output) []
 	defer quiet.Stop()
 	for {
 		lines := said.lines()
-		if len(lines) > 0 && alike(p.Mask, want, lines) {
+		if _, same := compare(p.Mask, want, lines); same && len(lines) > 0 {
 			return lines
 		}
 		select {
