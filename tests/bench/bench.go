@@ -39,7 +39,7 @@ const (
 type bench struct {
 	stack   *stack.Stack
 	nodes   *simnode.Cluster
-	folder  string
+	binary  string
 	metrics string
 	// free are devices with a holder that had no fault yet.
 	free []device.Key
@@ -53,12 +53,8 @@ type bench struct {
 }
 
 // begin starts everything and gives every device a holder.
-func begin(ctx context.Context, kubernetes string, s sizes) (*bench, error) {
-	folder, err := os.MkdirTemp("", "sickbay-bench-")
-	if err != nil {
-		return nil, err
-	}
-	b := &bench{folder: folder, marked: map[device.Key]time.Time{}, seen: make(chan struct{}, 1)}
+func begin(ctx context.Context, binary, kubernetes string, s sizes) (*bench, error) {
+	b := &bench{binary: binary, marked: map[device.Key]time.Time{}, seen: make(chan struct{}, 1)}
 	if err := b.start(ctx, kubernetes, s); err != nil {
 		b.end()
 		return nil, err
@@ -138,13 +134,9 @@ func (b *bench) watchMarks(ctx context.Context) error {
 }
 
 func (b *bench) startSickbay(ctx context.Context) error {
-	binary, err := product.Build(ctx, b.folder)
-	if err != nil {
-		return err
-	}
 	for _, command := range []string{"worker", "starter"} {
 		address, err := product.Start(ctx, b.stack, product.Service{
-			Binary: binary, Command: command,
+			Binary: b.binary, Command: command,
 			Env: []string{"SICKBAY_MODE=enforce", "SICKBAY_LEADER_ELECTION_NAMESPACE=default", "SICKBAY_LOG_LEVEL=warn"},
 		})
 		if err != nil {
@@ -173,7 +165,6 @@ func (b *bench) end() {
 			fmt.Fprintln(os.Stderr, "bench: stop:", err)
 		}
 	}
-	os.RemoveAll(b.folder)
 }
 
 // take removes count devices from the free ones.

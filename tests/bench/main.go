@@ -1,20 +1,34 @@
-// Command bench measures what operators will ask first: how long it takes from a
-// Pod's status to a mark in force, one fault at a time and many at once, and how
-// many signals a flood of repeated status writes costs. It runs the real
-// binaries on the real control plane with simulated nodes, and prints a Markdown
-// table with the machine.
+// Command bench measures what operators will ask first, with the real binaries, and
+// prints Markdown tables with the machine:
 //
-//	go run ./bench [--faults 200] [--burst 100] [--repeats 100000]
+//   - marks: how long it takes from a Pod's status to a mark in force, one fault at a
+//     time and many at once, and how many signals a flood of repeated status writes
+//     costs, on the real control plane with simulated nodes
+//   - fleet: what a healthy fleet on the real control plane costs: memory, CPU,
+//     requests, workflows, Redis
+//   - generated: the same for a fleet that is too large for that, served by a
+//     generated API server; what one fault in it takes; what `sickbay devices` takes
+//     and needs to list all of it
+//
+// Counts are gates: where one is past its bound, the bench says so and fails. Seconds
+// and megabytes are reported.
+//
+//	go run ./bench [--parts marks,fleet,generated] [--help]
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sickbay-dev/sickbay/tests/product"
 )
 
 // sizes are how much is measured.
@@ -23,59 +37,107 @@ type sizes struct {
 	burst   int
 	faulty  int
 	repeats int
+
+	fleetNodes     int
+	generatedNodes int
+	perNode        int
+	generatedFault int
+	window         time.Duration
 }
 
 func main() {
 	var s sizes
+	parts := flag.String("parts", "marks,fleet,generated", "what to measure")
+	binary := flag.String("binary", "", "sickbay to measure; default is to build this clone's")
 	kubernetes := flag.String("kubernetes", "1.37", "version of the control plane: 1.36 or 1.37")
 	flag.IntVar(&s.faults, "faults", 200, "faults, one at a time")
 	flag.IntVar(&s.burst, "burst", 100, "faults at once")
 	flag.IntVar(&s.faulty, "faulty", 50, "faulty devices whose status is written again and again")
 	flag.IntVar(&s.repeats, "repeats", 100_000, "status writes that repeat what was said")
+	flag.IntVar(&s.fleetNodes, "fleet-nodes", 1000, "nodes of the healthy fleet on the real control plane")
+	flag.IntVar(&s.generatedNodes, "generated-nodes", 10_000, "nodes of the generated fleet")
+	flag.IntVar(&s.perNode, "fleet-devices", 8, "devices of each node, in both fleets")
+	flag.IntVar(&s.generatedFault, "generated-faults", 20, "faults in the generated fleet, one at a time")
+	flag.DurationVar(&s.window, "window", time.Minute, "how long a fleet is watched while nothing happens")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubernetes, s); err != nil {
+	if err := run(ctx, *binary, *kubernetes, strings.Split(*parts, ","), s); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubernetes string, s sizes) error {
-	b, err := begin(ctx, kubernetes, s)
+func run(ctx context.Context, binary, kubernetes string, parts []string, s sizes) error {
+	known := []struct {
+		name    string
+		measure func(context.Context, string, string, sizes) (report, error)
+	}{{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}}
+	for _, part := range parts {
+		if part != "marks" && part != "fleet" && part != "generated" {
+			return fmt.Errorf("--parts %q: want some of marks, fleet, generated", part)
+		}
+	}
+	if binary == "" {
+		folder, err := os.MkdirTemp("", "sickbay-bench-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(folder) }() // what stays behind is in the temporary folder
+		if binary, err = product.Build(ctx, folder); err != nil {
+			return err
+		}
+	}
+	fmt.Println(machine())
+	var broken []error
+	for _, part := range known {
+		if !slices.Contains(parts, part.name) {
+			continue
+		}
+		found, err := part.measure(ctx, binary, kubernetes, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		fmt.Printf("\n%s", found.text())
+		broken = append(broken, found.broken()...)
+	}
+	return errors.Join(broken...)
+}
+
+// measureMarks measures faults and what comes of them.
+func measureMarks(ctx context.Context, binary, kubernetes string, s sizes) (report, error) {
+	b, err := begin(ctx, binary, kubernetes, s)
 	if err != nil {
-		return err
+		return report{}, err
 	}
 	defer b.end()
 
 	single, err := b.oneAtATime(ctx, s.faults)
 	if err != nil {
-		return fmt.Errorf("one fault at a time: %w", err)
+		return report{}, fmt.Errorf("one fault at a time: %w", err)
 	}
 	burst, err := b.atOnce(ctx, s.burst)
 	if err != nil {
-		return fmt.Errorf("faults at once: %w", err)
+		return report{}, fmt.Errorf("faults at once: %w", err)
 	}
 	flood, err := b.flood(ctx, s.faulty, s.repeats)
 	if err != nil {
-		return fmt.Errorf("repeated status writes: %w", err)
+		return report{}, fmt.Errorf("repeated status writes: %w", err)
 	}
-	fmt.Printf("Kubernetes %s, %s\n\n", b.stack.KubernetesVersion(), machine())
-	fmt.Println("| what | count | p50 | p99 | max |")
-	fmt.Println("| --- | --- | --- | --- | --- |")
-	single.row("Pod status write sent → mark seen on a watch, one fault at a time")
-	burst.row("the same, all faults at once")
-	fmt.Println()
-	fmt.Println("| what | status writes | signals sent | writes per second |")
-	fmt.Println("| --- | --- | --- | --- |")
-	fmt.Printf("| repeated status writes of %d faulty devices | %d | %d | %.0f |\n",
-		s.faulty, flood.writes, flood.signals, float64(flood.writes)/flood.took.Seconds())
-	return nil
+	r := report{title: "Faults and their marks, Kubernetes " + b.stack.KubernetesVersion()}
+	r.table("what", "count", "p50", "p99", "max")
+	r.row("Pod status write sent → mark seen on a watch, one fault at a time", single.cells()...)
+	r.row("the same, all faults at once", burst.cells()...)
+	r.table("what", "status writes", "signals sent", "writes per second")
+	r.row(fmt.Sprintf("repeated status writes of %d faulty devices", s.faulty),
+		fmt.Sprint(flood.writes), fmt.Sprint(flood.signals), fmt.Sprintf("%.0f", float64(flood.writes)/flood.took.Seconds()))
+	r.most("signals about repeated status writes", float64(flood.signals), float64(s.faulty))
+	return r, nil
 }
 
 // durations are latencies.
 type durations []time.Duration
 
-func (d durations) row(what string) {
-	fmt.Printf("| %s | %d | %s | %s | %s |\n", what, len(d), d.quantile(0.50), d.quantile(0.99), d.quantile(1))
+func (d durations) cells() []string {
+	return []string{fmt.Sprint(len(d)), d.quantile(0.50).String(), d.quantile(0.99).String(), d.quantile(1).String()}
 }

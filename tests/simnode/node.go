@@ -72,20 +72,7 @@ func (c *Cluster) Add(ctx context.Context, nodes ...Node) error {
 }
 
 func (c *Cluster) add(ctx context.Context, spec Node) error {
-	if spec.Capacity == nil {
-		spec.Capacity = corev1.ResourceList{
-			corev1.ResourceCPU:    resource.MustParse("64"),
-			corev1.ResourceMemory: resource.MustParse("512Gi"),
-			corev1.ResourcePods:   resource.MustParse("250"),
-		}
-	}
-	n := &node{spec: spec, ready: readyCondition(true, "KubeletReady", "kubelet is posting ready status")}
-	for i := range spec.Pools {
-		n.pools = append(n.pools, newPool(spec.Pools[i], spec.Name, c.opts.Driver))
-	}
-	for i := range spec.Plugins {
-		n.plugins = append(n.plugins, newPlugin(spec.Plugins[i]))
-	}
+	n := newNode(spec, c.opts.Driver)
 	c.mu.Lock()
 	if c.nodes[spec.Name] != nil {
 		c.mu.Unlock()
@@ -104,17 +91,39 @@ func (c *Cluster) add(ctx context.Context, spec Node) error {
 	return nil
 }
 
-// register does what a starting kubelet and its drivers do. The kubelet deletes
-// whatever slices the node still has when it starts (kubelet 1.36.3,
-// pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go: wipeResourceSlices).
-func (c *Cluster) register(ctx context.Context, n *node) error {
+// newNode is a node that nothing was written of yet.
+func newNode(spec Node, driver string) *node {
+	if spec.Capacity == nil {
+		spec.Capacity = corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("64"),
+			corev1.ResourceMemory: resource.MustParse("512Gi"),
+			corev1.ResourcePods:   resource.MustParse("250"),
+		}
+	}
+	n := &node{spec: spec, ready: readyCondition(true, "KubeletReady", "kubelet is posting ready status")}
+	for i := range spec.Pools {
+		n.pools = append(n.pools, newPool(spec.Pools[i], spec.Name, driver))
+	}
+	for i := range spec.Plugins {
+		n.plugins = append(n.plugins, newPlugin(spec.Plugins[i]))
+	}
+	return n
+}
+
+// object is the Node as its kubelet creates it, without a status.
+func (n *node) object() *corev1.Node {
 	labels := map[string]string{
 		corev1.LabelHostname: n.spec.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	}
 	maps.Copy(labels, n.spec.Labels)
-	created, err := c.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.spec.Name, Labels: labels},
-	}, metav1.CreateOptions{})
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.spec.Name, Labels: labels}}
+}
+
+// register does what a starting kubelet and its drivers do. The kubelet deletes
+// whatever slices the node still has when it starts (kubelet 1.36.3,
+// pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go: wipeResourceSlices).
+func (c *Cluster) register(ctx context.Context, n *node) error {
+	created, err := c.client.CoreV1().Nodes().Create(ctx, n.object(), metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}

@@ -35,27 +35,38 @@ func (c *Cluster) Place(ctx context.Context, namespace, name, nodeName string, d
 
 func (c *Cluster) place(ctx context.Context, namespace, name, nodeName string, results []resourceapi.DeviceRequestAllocationResult) (*corev1.Pod, error) {
 	claims, pods := c.client.ResourceV1().ResourceClaims(namespace), c.client.CoreV1().Pods(namespace)
-	claim, err := claims.Create(ctx, MakeClaim(namespace, name).Request("gpu", c.opts.Driver, int64(len(results))).Obj(), metav1.CreateOptions{})
+	claim, pod := holder(namespace, name, nodeName, c.opts.Driver, len(results))
+	claim, err := claims.Create(ctx, claim, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	object := MakePod(namespace, name).Claim("accel", name).Obj()
-	object.Spec.NodeName = nodeName
-	created, err := pods.Create(ctx, object, metav1.CreateOptions{})
+	created, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	claim.Status.Allocation = &resourceapi.AllocationResult{
-		Devices: resourceapi.DeviceAllocationResult{Results: results},
-		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{
-				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeName},
-			}},
-		}}},
-	}
-	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: created.UID}}
+	allocate(claim, created, results)
 	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return nil, err
 	}
 	return c.AwaitPod(ctx, namespace, name, Running)
+}
+
+// holder is a claim for so many devices of a class and the Pod on a node that has it.
+func holder(namespace, name, nodeName, class string, devices int) (*resourceapi.ResourceClaim, *corev1.Pod) {
+	pod := MakePod(namespace, name).Claim("accel", name).Obj()
+	pod.Spec.NodeName = nodeName
+	return MakeClaim(namespace, name).Request("gpu", class, int64(devices)).Obj(), pod
+}
+
+// allocate writes into a claim what the scheduler writes.
+func allocate(claim *resourceapi.ResourceClaim, pod *corev1.Pod, results []resourceapi.DeviceRequestAllocationResult) {
+	claim.Status.Allocation = &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: results},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{pod.Spec.NodeName},
+			}},
+		}}},
+	}
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -241,13 +242,15 @@ func (c *container) pluginEntries() []corev1.ResourceStatus {
 // shuffle puts entries and their devices into a random order, which is what Go's
 // map iteration makes of them in a kubelet (kubelet 1.36.3, the same functions).
 // The caller holds Cluster.mu.
-func (c *Cluster) shuffle(status *corev1.PodStatus) {
+func (c *Cluster) shuffle(status *corev1.PodStatus) { shuffle(c.order, status) }
+
+func shuffle(order *rand.Rand, status *corev1.PodStatus) {
 	for i := range status.ContainerStatuses {
 		entries := status.ContainerStatuses[i].AllocatedResourcesStatus
-		c.order.Shuffle(len(entries), func(a, b int) { entries[a], entries[b] = entries[b], entries[a] })
+		order.Shuffle(len(entries), func(a, b int) { entries[a], entries[b] = entries[b], entries[a] })
 		for _, entry := range entries {
 			devices := entry.Resources
-			c.order.Shuffle(len(devices), func(a, b int) { devices[a], devices[b] = devices[b], devices[a] })
+			order.Shuffle(len(devices), func(a, b int) { devices[a], devices[b] = devices[b], devices[a] })
 		}
 	}
 }

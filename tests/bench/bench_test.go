@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/tests/product"
+)
+
+// smallSizes measures next to nothing, so that every part of the bench is run with
+// each change.
+func smallSizes() sizes {
+	return sizes{
+		fleetNodes: 50, generatedNodes: 500, perNode: 8, generatedFault: 3, window: 10 * time.Second,
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := product.Clean(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := product.Shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantReport(t *testing.T, r report, err error, rows ...string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + r.text())
+	for _, broken := range r.broken() {
+		t.Error(broken)
+	}
+	for _, row := range rows {
+		if !strings.Contains(r.text(), row) {
+			t.Errorf("nothing is said of %q", row)
+		}
+	}
+}
+
+// A healthy fleet costs no workflow and no signal, and a bounded number of requests
+// and bytes. Shows O9.
+func TestAHealthyFleetCostsNoWorkflow(t *testing.T) {
+	r, err := measureFleet(t.Context(), binary(t), "1.37", smallSizes())
+	wantReport(t, r, err, "| open workflows | 0 |", "| signals sent | 0 |", "| starter |", "| worker |", "entries")
+}
+
+// The same with a generated fleet, of which every device is listed, and in which a
+// fault becomes a case.
+func TestAGeneratedFleetIsSeenListedAndItsFaultsFound(t *testing.T) {
+	r, err := measureGenerated(t.Context(), binary(t), "", smallSizes())
+	wantReport(t, r, err, "| open workflows | 0 |", "`sickbay devices`", "`sickbay devices -o json`", "`sickbay devices --counts`", "accepted by Temporal | 3 |")
+}
+
+// A gate that doesn't hold is an error that names the count and its bound.
+func TestACountPastItsBoundFailsTheBench(t *testing.T) {
+	r := report{title: "fleet"}
+	r.most("open workflows", 1, 0)
+	r.most("requests", 70, 140)
+	broken := r.broken()
+	if len(broken) != 1 || broken[0].Error() != "fleet: open workflows: 1, want at most 0" {
+		t.Errorf("broken: %v", broken)
+	}
+}
