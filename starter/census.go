@@ -130,12 +130,10 @@ func (t *tracker) owing() int {
 
 // drivenBy lists the drivers and plugin resources of all devices that are seen.
 func (t *tracker) drivenBy() []string {
+	drivers := map[string]struct{}{}
+	t.eachRecord(func(key device.Key, _ *record) { drivers[reading.DriverOf(key)] = struct{}{} })
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	drivers := map[string]struct{}{}
-	for key := range t.devices {
-		drivers[reading.DriverOf(key)] = struct{}{}
-	}
 	for key := range t.pools {
 		drivers[key.Driver] = struct{}{}
 	}
@@ -162,9 +160,8 @@ func (t *tracker) reportedDevices(emit func(float64, ...string)) {
 		driver string
 		health device.Health
 	}
-	t.mu.Lock()
 	counts := map[label]int{}
-	for key, r := range t.devices {
+	t.eachRecord(func(key device.Key, r *record) {
 		worst, reported := device.Healthy, false
 		for _, s := range r.readings {
 			if s.now.Ended {
@@ -177,8 +174,7 @@ func (t *tracker) reportedDevices(emit func(float64, ...string)) {
 		if reported {
 			counts[label{reading.DriverOf(key), worst}]++
 		}
-	}
-	t.mu.Unlock()
+	})
 	for l, n := range counts {
 		emit(float64(n), l.driver, string(l.health))
 	}

@@ -106,7 +106,7 @@ func (t *tracker) takeShifted() []device.Key {
 		return nil
 	}
 	keys := slices.Collect(maps.Keys(t.shifted))
-	clear(t.shifted)
+	t.shifted = emptied(t.shifted)
 	return keys
 }
 

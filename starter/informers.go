@@ -37,6 +37,29 @@ type lister struct {
 	client any
 }
 
+// watched is what is kept of an object: what names it and its version, which the
+// informer needs, and the view of it, which the tracker keeps too. Of a slice, the
+// object would take more memory than all that the tracker knows of its devices.
+type watched[View any] struct {
+	metav1.ObjectMeta
+	view View
+}
+
+// viewed makes a transform that keeps the view of an object. What has gone through
+// it already it leaves as it is, as informers demand.
+func viewed[Object metav1.Object, View any](trim cache.TransformFunc, view func(Object) View) cache.TransformFunc {
+	return func(object any) (any, error) {
+		trimmed, err := trim(object)
+		o, ok := trimmed.(Object)
+		if err != nil || !ok {
+			return trimmed, err
+		}
+		return &watched[View]{ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		}, view: view(o)}, nil
+	}
+}
+
 // handler says what becomes of a resource's objects.
 type handler[T any] struct {
 	seen func(T)
@@ -116,60 +139,68 @@ func podSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *se
 		return options
 	}
 	return newSource(lister{
-		resource: "pods", object: &corev1.Pod{}, client: client, trim: kube.TrimPod,
+		resource: "pods", object: &corev1.Pod{}, client: client, trim: viewed(kube.TrimPod, kube.PodView),
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return pods.List(ctx, assigned(o))
 		},
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return pods.Watch(ctx, assigned(o))
 		},
-	}, eyes, settling, handler[*corev1.Pod]{
-		seen: func(pod *corev1.Pod) { t.podSeen(kube.PodView(pod)) },
-		gone: func(pod *corev1.Pod) {
-			t.podGone(device.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
-		},
+	}, eyes, settling, handler[*watched[device.Pod]]{
+		seen: func(pod *watched[device.Pod]) { t.podSeen(pod.view) },
+		gone: func(pod *watched[device.Pod]) { t.podGone(pod.view.Ref) },
 	})
 }
 
 func claimSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *settling) (*source, error) {
 	claims := client.ResourceV1().ResourceClaims(metav1.NamespaceAll)
 	return newSource(lister{
-		resource: "resourceclaims.resource.k8s.io", object: &resourcev1.ResourceClaim{}, client: client, trim: kube.TrimClaim,
+		resource: "resourceclaims.resource.k8s.io", object: &resourcev1.ResourceClaim{}, client: client, trim: viewed(kube.TrimClaim, kube.ClaimView),
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return claims.List(ctx, o) },
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return claims.Watch(ctx, o)
 		},
-	}, eyes, settling, handler[*resourcev1.ResourceClaim]{
-		seen: func(claim *resourcev1.ResourceClaim) { t.claimSeen(kube.ClaimView(claim)) },
-		gone: func(claim *resourcev1.ResourceClaim) { t.claimGone(claim.Namespace, claim.Name) },
+	}, eyes, settling, handler[*watched[device.Claim]]{
+		seen: func(claim *watched[device.Claim]) { t.claimSeen(claim.view) },
+		gone: func(claim *watched[device.Claim]) { t.claimGone(claim.Namespace, claim.Name) },
 	})
 }
 
 func sliceSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *settling) (*source, error) {
 	all := client.ResourceV1().ResourceSlices()
 	return newSource(lister{
-		resource: "resourceslices.resource.k8s.io", object: &resourcev1.ResourceSlice{}, client: client, trim: kube.TrimSlice,
+		resource: "resourceslices.resource.k8s.io", object: &resourcev1.ResourceSlice{}, client: client, trim: viewed(kube.TrimSlice, kube.SliceView),
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return all.Watch(ctx, o) },
-	}, eyes, settling, handler[*resourcev1.ResourceSlice]{
-		seen: func(slice *resourcev1.ResourceSlice) { t.sliceSeen(slice.Name, kube.SliceView(slice)) },
-		gone: func(slice *resourcev1.ResourceSlice) { t.sliceGone(slice.Name) },
+	}, eyes, settling, handler[*watched[device.Slice]]{
+		seen: func(slice *watched[device.Slice]) { t.sliceSeen(slice.Name, slice.view) },
+		gone: func(slice *watched[device.Slice]) { t.sliceGone(slice.Name) },
 	})
 }
 
 func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *settling) (*source, error) {
 	nodes := client.CoreV1().Nodes()
 	return newSource(lister{
-		resource: "nodes", object: &corev1.Node{}, client: client, trim: kube.TrimNode,
+		resource: "nodes", object: &corev1.Node{}, client: client, trim: viewed(kube.TrimNode, viewNode),
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return nodes.Watch(ctx, o) },
-	}, eyes, settling, handler[*corev1.Node]{
-		seen: func(node *corev1.Node) {
-			t.nodeSeen(node.Name, string(node.UID), kube.OffersOf(node))
-			t.nodeReady(node.Name, ready(node))
+	}, eyes, settling, handler[*watched[nodeView]]{
+		seen: func(node *watched[nodeView]) {
+			t.nodeSeen(node.Name, string(node.UID), node.view.offers)
+			t.nodeReady(node.Name, node.view.ready)
 		},
-		gone: func(node *corev1.Node) { t.nodeGone(node.Name) },
+		gone: func(node *watched[nodeView]) { t.nodeGone(node.Name) },
 	})
+}
+
+// nodeView is what is read of a node.
+type nodeView struct {
+	ready  bool
+	offers map[string]device.Offer
+}
+
+func viewNode(node *corev1.Node) nodeView {
+	return nodeView{ready: ready(node), offers: kube.OffersOf(node)}
 }
 
 // ready tells whether the kubelet says that its node is ready.

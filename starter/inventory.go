@@ -73,11 +73,16 @@ func (t *tracker) settleInventory() {
 			return
 		}
 		deadline := t.clock.Now().Add(-t.timing.InventoryQuiet)
-		for _, key := range slices.SortedFunc(maps.Keys(t.pools), comparePools) {
-			if p := t.pools[key]; p.dirty && !p.changed.After(deadline) {
-				p.dirty = false
-				t.judgePool(p)
+		var due []*pool
+		for _, p := range t.pools {
+			if p.dirty && !p.changed.After(deadline) {
+				due = append(due, p)
 			}
+		}
+		slices.SortFunc(due, func(a, b *pool) int { return comparePools(a.key, b.key) })
+		for _, p := range due {
+			p.dirty = false
+			t.judgePool(p)
 		}
 	})
 }
@@ -122,14 +127,16 @@ func (t *tracker) judgeComplete(p *pool) {
 			gone[key] = device.PoolDevice{Key: key}
 		}
 	}
+	// Mostly what is listed is what is expected, and both are one list.
 	expected := p.now
-	expected.Devices = slices.Clone(p.now.Devices)
 	for _, key := range slices.SortedFunc(maps.Keys(gone), device.Key.Compare) {
 		if t.judgeGone(p, gone[key]) {
-			expected.Devices = append(expected.Devices, gone[key])
+			expected.Devices = append(slices.Clip(expected.Devices), gone[key])
 		}
 	}
-	slices.SortFunc(expected.Devices, func(a, b device.PoolDevice) int { return a.Key.Compare(b.Key) })
+	if len(expected.Devices) > len(p.now.Devices) {
+		slices.SortFunc(expected.Devices, func(a, b device.PoolDevice) int { return a.Key.Compare(b.Key) })
+	}
 	for _, r := range t.sortedRecords(t.devicesByPool[p.key]) {
 		if listed, ok := p.now.Find(r.key.Device); ok {
 			t.present(r, p, listed.Incarnation)
@@ -309,14 +316,12 @@ func (t *tracker) endNode(name string) {
 // coverage counts, by driver, the devices in use whose driver never reported any
 // health on their node.
 func (t *tracker) coverage() map[string]int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	gaps := map[string]int{}
-	for _, r := range t.devices {
+	t.eachRecord(func(key device.Key, r *record) {
 		if _, known := t.known[r.pair()]; !known && r.liveSays(anything) {
-			gaps[reading.DriverOf(r.key)]++
+			gaps[reading.DriverOf(key)]++
 		}
-	}
+	})
 	return gaps
 }
 

@@ -208,8 +208,8 @@ func (t *tracker) do(step func()) {
 }
 
 func (t *tracker) takeTouched() []news {
+	defer func() { t.touched = emptied(t.touched) }()
 	if t.notify == nil {
-		clear(t.touched)
 		return nil
 	}
 	var found []news
@@ -220,9 +220,35 @@ func (t *tracker) takeTouched() []news {
 			}
 		}
 	}
-	clear(t.touched)
 	slices.SortFunc(found, func(a, b news) int { return a.key.Compare(b.key) })
 	return found
+}
+
+// emptied empties a set for its next use. A large one is given up: it would keep its
+// size for ever, and emptying it would cost as much each time.
+func emptied(set map[device.Key]struct{}) map[device.Key]struct{} {
+	if len(set) > 1000 {
+		return map[device.Key]struct{}{}
+	}
+	clear(set)
+	return set
+}
+
+// eachRecord goes through all devices for a metric. It gives the lock up now and
+// then, so that counting a large fleet holds no fault up; a device that comes or goes
+// meanwhile may be counted or not.
+func (t *tracker) eachRecord(do func(device.Key, *record)) {
+	const stretch = 1000
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for key, r := range t.devices {
+		do(key, r)
+		if n++; n%stretch == 0 {
+			t.mu.Unlock()
+			t.mu.Lock()
+		}
+	}
 }
 
 func (t *tracker) touch(key device.Key) { t.touched[key] = struct{}{} }
