@@ -22,8 +22,8 @@ func Join(cluster Cluster, cases []Case, now time.Time) Listing {
 // join is Join, and what it was made from.
 func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	j := &joiner{
-		devices: map[device.Key]*Device{}, byWorkflow: map[string]device.Key{},
-		byPool: map[device.PoolKey]device.Pool{}, reports: map[device.Key][]device.Report{}, open: map[string]bool{},
+		devices: map[device.Key]*Device{},
+		byPool:  map[device.PoolKey]device.Pool{}, reports: map[device.Key][]device.Report{}, open: map[string]bool{},
 	}
 	j.pools(cluster.Slices, cluster.Classes)
 	j.claims(cluster.Claims)
@@ -48,7 +48,8 @@ func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 }
 
 type joiner struct {
-	devices    map[device.Key]*Device
+	devices map[device.Key]*Device
+	// byWorkflow is made when it is first asked for: most answers need none of it.
 	byWorkflow map[string]device.Key
 	byPool     map[device.PoolKey]device.Pool
 	// reports are what Pods say now.
@@ -65,9 +66,20 @@ func (j *joiner) device(key device.Key) *Device {
 			d.Classes = []string{key.Resource}
 		}
 		j.devices[key] = d
-		j.byWorkflow[workflow.ID(key)] = key
 	}
 	return d
+}
+
+// ofWorkflow finds the device that a workflow is of.
+func (j *joiner) ofWorkflow(id string) (device.Key, bool) {
+	if len(j.byWorkflow) != len(j.devices) {
+		j.byWorkflow = make(map[string]device.Key, len(j.devices))
+		for key := range j.devices {
+			j.byWorkflow[workflow.ID(key)] = key
+		}
+	}
+	key, ok := j.byWorkflow[id]
+	return key, ok
 }
 
 func (j *joiner) pools(all []device.Slice, classes []device.Class) {
@@ -192,7 +204,7 @@ func (j *joiner) cases(all []Case) []string {
 			j.answered(c)
 			continue
 		}
-		key, ok := j.byWorkflow[c.Workflow]
+		key, ok := j.ofWorkflow(c.Workflow)
 		if !ok {
 			lost = append(lost, "workflow "+c.Workflow+" has an open case of a device that the cluster doesn't list, and no worker answers for it")
 			continue

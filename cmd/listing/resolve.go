@@ -59,7 +59,7 @@ func (s *Survey) Device(key device.Key) (Device, bool) {
 // wraps device.ErrKey, and names the devices that may have been meant.
 func (s *Survey) Resolve(text string) (device.Key, error) {
 	path := "device/" + strings.TrimPrefix(text, "device/")
-	if key, ok := s.joined.byWorkflow[path]; ok {
+	if key, ok := s.joined.ofWorkflow(path); ok {
 		return key, nil
 	}
 	key, err := device.ParseKey(strings.TrimPrefix(text, "device/"))

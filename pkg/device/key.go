@@ -39,24 +39,45 @@ type Key struct {
 // ErrKey is wrapped by every error that says that a text doesn't name a device.
 var ErrKey = errors.New("not a device")
 
-var (
-	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	resourceName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
+// resourceName is what may stand behind the domain of an extended resource.
+var resourceName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+// isLabel tells whether a text is a DNS label, of any length. It is asked for each
+// device of each event, and regular expressions would be a tenth of all the work.
+func isLabel(text string) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case c == '-' && i > 0 && i < len(text)-1:
+		default:
+			return false
+		}
+	}
+	return text != ""
+}
+
+// isSubdomain tells whether a text is DNS labels joined by dots.
+func isSubdomain(text string) bool {
+	for label := range strings.SplitSeq(text, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return true
+}
 
 // NewDRA returns the key of a DRA device. It refuses what the API server would
 // refuse in a ResourceSlice: a driver is a DNS subdomain of at most 63
 // characters, a pool is DNS subdomains separated by slashes (at most 253), a
 // device is a DNS label.
 func NewDRA(driver, pool, name string) (Key, error) {
-	if len(driver) > 63 || !dnsSubdomain.MatchString(driver) {
+	if len(driver) > 63 || !isSubdomain(driver) {
 		return Key{}, fmt.Errorf("%w: driver %q must be a DNS subdomain of at most 63 characters", ErrKey, driver)
 	}
 	if !validPool(pool) {
 		return Key{}, fmt.Errorf("%w: pool %q must be DNS subdomains separated by slashes, at most 253 characters", ErrKey, pool)
 	}
-	if len(name) > 63 || !dnsLabel.MatchString(name) {
+	if len(name) > 63 || !isLabel(name) {
 		return Key{}, fmt.Errorf("%w: device %q must be a DNS label of at most 63 characters", ErrKey, name)
 	}
 	return Key{Driver: driver, Pool: pool, Device: name}, nil
@@ -65,11 +86,11 @@ func NewDRA(driver, pool, name string) (Key, error) {
 // NewPlugin returns the key of a device-plugin device. The resource must be an
 // extended resource name (domain/name); the ID is whatever the plugin says.
 func NewPlugin(node, resource, id string) (Key, error) {
-	if node == "" || !dnsSubdomain.MatchString(node) {
+	if node == "" || !isSubdomain(node) {
 		return Key{}, fmt.Errorf("%w: node %q must be a DNS subdomain", ErrKey, node)
 	}
 	domain, name, ok := strings.Cut(resource, "/")
-	if !ok || !dnsSubdomain.MatchString(domain) || !resourceName.MatchString(name) {
+	if !ok || !isSubdomain(domain) || !resourceName.MatchString(name) {
 		return Key{}, fmt.Errorf("%w: resource %q must be an extended resource name like example.com/gpu", ErrKey, resource)
 	}
 	if id == "" {
@@ -83,7 +104,7 @@ func validPool(pool string) bool {
 		return false
 	}
 	for part := range strings.SplitSeq(pool, "/") {
-		if !dnsSubdomain.MatchString(part) {
+		if !isSubdomain(part) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -185,4 +186,20 @@ func TestHealthIsOneOfThreeAndUnhealthyIsTheWorst(t *testing.T) {
 			t.Errorf("%q was read as %q", bad, got)
 		}
 	}
+}
+
+// What is a DNS name is what Kubernetes' own expressions say (k8s.io/apimachinery
+// pkg/util/validation).
+func TestADeviceNameIsWhatTheAPIServerTakes(t *testing.T) {
+	label := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	subdomain := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[-a.0Zä_]{0,8}`).Draw(t, "text")
+		if _, err := device.NewDRA("d", "p", text); (err == nil) != label.MatchString(text) {
+			t.Errorf("device %q: %v", text, err)
+		}
+		if _, err := device.NewDRA("d", text, "d"); (err == nil) != subdomain.MatchString(text) {
+			t.Errorf("pool %q: %v", text, err)
+		}
+	})
 }

@@ -20,13 +20,14 @@ type listed struct {
 	// read is when the API server had answered its last request, first when the first
 	// row came, whole when the process had ended.
 	read, first, whole time.Duration
+	cpu                time.Duration
 	peak               int64
 	lines              int
 }
 
 // measureListings lists the whole fleet in each form.
 func measureListings(ctx context.Context, r *report, fleet *site, server *apiserver.Server) error {
-	r.table("command", "last answer of the API server", "first row", "done", "peak memory", "lines")
+	r.table("command", "last answer of the API server", "first row", "done", "CPU", "peak memory", "lines")
 	for _, form := range []struct {
 		arguments []string
 		// row begins the line that is the first row.
@@ -50,7 +51,7 @@ func measureListings(ctx context.Context, r *report, fleet *site, server *apiser
 			command += " " + a
 		}
 		r.row(command+"`", took.read.Round(10*time.Millisecond).String(), took.first.Round(10*time.Millisecond).String(),
-			took.whole.Round(10*time.Millisecond).String(), size(took.peak), fmt.Sprint(took.lines))
+			took.whole.Round(10*time.Millisecond).String(), took.cpu.Round(10*time.Millisecond).String(), size(took.peak), fmt.Sprint(took.lines))
 	}
 	return nil
 }
@@ -94,6 +95,7 @@ func list(ctx context.Context, fleet *site, server *apiserver.Server, row string
 	}
 	err = errors.Join(failed, command.Wait())
 	took.whole = time.Since(began)
+	took.cpu = command.ProcessState.UserTime() + command.ProcessState.SystemTime()
 	close(ended)
 	took.peak = <-peak
 	if err != nil {
