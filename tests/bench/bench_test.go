@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/sickbay-dev/sickbay/tests/product"
+	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
 // smallSizes measures next to nothing, so that every part of the bench is run with
 // each change.
 func smallSizes() sizes {
 	return sizes{
-		fleetNodes: 50, generatedNodes: 500, perNode: 8, generatedFault: 3, window: 10 * time.Second,
+		fleetNodes: 50, generatedNodes: 500, perNode: 8, generatedFault: 3, window: 5 * time.Second,
 	}
 }
 
@@ -54,8 +55,10 @@ func wantReport(t *testing.T, r report, err error, rows ...string) {
 // A healthy fleet costs no workflow and no signal, and a bounded number of requests
 // and bytes. Shows O9.
 func TestAHealthyFleetCostsNoWorkflow(t *testing.T) {
-	r, err := measureFleet(t.Context(), binary(t), "1.37", smallSizes())
+	st := stack.Start(t, stack.Options{Kubernetes: "1.37", Temporal: true, Redis: true, SearchAttributes: product.SearchAttributes()})
+	r, err := measureFleetOn(t.Context(), st, binary(t), smallSizes())
 	wantReport(t, r, err, "| open workflows | 0 |", "| signals sent | 0 |", "| starter |", "| worker |", "entries")
+	compareWithGenerated(t, st)
 }
 
 // The same with a generated fleet, of which every device is listed, and in which a

@@ -26,6 +26,10 @@ func measureFleet(ctx context.Context, binary, kubernetes string, s sizes) (r re
 		return r, err
 	}
 	defer stopStack(st)
+	return measureFleetOn(ctx, st, binary, s)
+}
+
+func measureFleetOn(ctx context.Context, st *stack.Stack, binary string, s sizes) (r report, err error) {
 	nodes, err := simnode.Run(ctx, st.SimulatorConfig(), simnode.Options{})
 	if err != nil {
 		return r, err

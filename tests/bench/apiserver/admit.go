@@ -22,9 +22,12 @@ func admit(o object) {
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 }
 
-// admitNode fills in what the API server and the node lifecycle controller do.
+// admitNode fills in what the controller manager does.
 func admitNode(node *corev1.Node) {
 	admit(node)
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, "node.alpha.kubernetes.io/ttl", "0")
+	metav1.SetMetaDataLabel(&node.ObjectMeta, "beta.kubernetes.io/os", node.Labels[corev1.LabelOSStable])
+	metav1.SetMetaDataLabel(&node.ObjectMeta, "beta.kubernetes.io/arch", node.Labels[corev1.LabelArchStable])
 	manage(node, "kubelet", "")
 }
 
@@ -75,7 +78,8 @@ func manage(o object, manager, subresource string) {
 }
 
 // fieldsOf names the fields of a value as managedFields does. Lists whose elements
-// have a name or type are taken for keyed by it, others for written as a whole.
+// have a name or type are taken for keyed by it, others for written as a whole, as
+// the devices of a slice are.
 func fieldsOf(tree map[string]any) map[string]any {
 	owned := map[string]any{}
 	for name, value := range tree {
@@ -84,7 +88,7 @@ func fieldsOf(tree map[string]any) map[string]any {
 		case map[string]any:
 			owned["f:"+name] = fieldsOf(value)
 		case []any:
-			if keyed := keyedBy(value); keyed != nil {
+			if keyed := keyedBy(value); keyed != nil && name != "devices" {
 				owned["f:"+name] = keyed
 			}
 		}

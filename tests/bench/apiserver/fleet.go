@@ -116,6 +116,7 @@ func (s *Server) fill() error {
 		for i, slice := range all.Slices {
 			slice.Name = fmt.Sprintf("%s%05x", slice.GenerateName, nth*len(all.Slices)+i)
 			admit(slice)
+			slice.Generation = 1
 			manage(slice, "driver", "")
 			if err := s.store.put(resourceSlices, slice); err != nil {
 				return err
