@@ -73,7 +73,7 @@ func manage(o object, manager, subresource string) {
 	at := metav1.NewTime(time.Now().Truncate(time.Second))
 	o.SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: owned}, Subresource: subresource,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(owned)), Subresource: subresource,
 	}})
 }
 

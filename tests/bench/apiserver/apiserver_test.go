@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,8 +48,8 @@ func start(t *testing.T) (*Server, *rest.Config) {
 	return s, config
 }
 
-// An informer as Sickbay uses them fills by a streaming list, and by a plain one
-// where that was asked for, and sees what changes afterwards.
+// An informer as Sickbay uses them fills by a streaming list and sees what changes
+// afterwards.
 func TestAnInformerIsFilledAndFollowsWhatChanges(t *testing.T) {
 	for name, accept := range map[string]string{"protobuf": "", "JSON": "application/json"} {
 		t.Run(name, func(t *testing.T) {
@@ -148,4 +149,23 @@ func TestPagesGiveEveryObjectOnce(t *testing.T) {
 	if err != nil || time.Since(lease.Spec.RenewTime.Time) > leaseEvery+time.Second {
 		t.Errorf("the Lease of a node: %+v, error %v", lease, err)
 	}
+}
+
+// A watch from before what is remembered is refused, so that its client lists again.
+func TestAWatchFromTooLongAgoIsRefused(t *testing.T) {
+	_, config := start(t)
+	config.ContentType = "application/json"
+	pods := kubernetes.NewForConfigOrDie(config).CoreV1().Pods(metav1.NamespaceAll)
+	if _, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("watched from version 1: %v", err)
+	}
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != fleetNodes || list.Items[0].Status.Phase != corev1.PodRunning {
+		t.Fatalf("%d Pods, error %v", len(list.Items), err)
+	}
+	watching, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching.Stop()
 }

@@ -179,7 +179,7 @@ func (s *Server) Break(nth int, device, message string) (time.Time, error) {
 		}
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("Pod %s has no device %s", PodName(nth), id)
+		err = fmt.Errorf("break %s: Pod %s doesn't have it", id, PodName(nth))
 	}
 	return at, err
 }
