@@ -208,6 +208,30 @@ func TestAnEmptiedRedisIsFilledAgainByItself(t *testing.T) {
 	}
 }
 
+// Proves a part of K4: of an entry that a Redis short of memory evicted, its reader is
+// told, and the next comparison puts it back.
+func TestAnEntryThatRedisEvictedIsMissed(t *testing.T) {
+	s := start(t)
+	w := newWorld(40)
+	w.both(t, s.Directory)
+	key := gpu(0, 3)
+	if n, err := s.client.Del(t.Context(), fmt.Sprintf("{sickbay-%d}:device:%s", directory.ShardOf(key), key)).Result(); err != nil || n != 1 {
+		t.Fatalf("removed %d keys: %v", n, err)
+	}
+	var missed []device.Key
+	for entry, err := range s.List(t.Context(), directory.Query{}) {
+		switch {
+		case errors.Is(err, directory.ErrNoEntry):
+			missed = append(missed, entry.Device)
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	if len(missed) != 1 || missed[0] != key {
+		t.Errorf("told of %v, want %s", missed, key)
+	}
+}
+
 // Proves a part of K4: a kill -9 of Redis, and writes while it is away.
 func TestWhatChangedWhileRedisWasAwayIsCaughtUp(t *testing.T) {
 	s := start(t)

@@ -1,0 +1,53 @@
+package listing
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/directory"
+)
+
+// K4: whoever is answered from the directory is told what it may lack.
+func TestADirectoryThatIsntCurrentIsNotPassedOffAsThePresent(t *testing.T) {
+	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	current := func() []directory.Status {
+		shard := directory.Status{WholeSeen: true, WholeCase: true, Beat: now.Add(-5 * time.Second), CaseBeat: now.Add(-5 * time.Second)}
+		return []directory.Status{shard, shard}
+	}
+	for name, tc := range map[string]struct {
+		change func(*directory.Status)
+		want   string
+	}{
+		"all is current":                    {func(*directory.Status) {}, ""},
+		"a shard isn't compared yet":        {func(s *directory.Status) { s.WholeCase = false }, "1 of the directory's 2 shards aren't filled yet"},
+		"no starter ever wrote":             {func(s *directory.Status) { s.Beat = time.Time{} }, "no starter has written the directory yet"},
+		"the starters are gone":             {func(s *directory.Status) { s.Beat = now.Add(-time.Minute) }, "no starter has written the directory for 1m0s"},
+		"no worker ever wrote":              {func(s *directory.Status) { s.CaseBeat = time.Time{} }, "no worker has written the directory yet"},
+		"the workers are gone, or hang":     {func(s *directory.Status) { s.CaseBeat = now.Add(-time.Minute) }, "no worker has written the directory for 1m0s"},
+		"the starter is blind, and says so": {func(s *directory.Status) { s.Blind = "can't watch pods" }, "can't see everything: can't watch pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shards := current()
+			tc.change(&shards[1])
+			problems := lacks(shards, now)
+			if got := strings.Join(problems, "; "); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+				t.Errorf("said %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// O4: a Healthy that the starter doesn't believe is none.
+func TestAHealthyThatTheDirectoryDoubtsIsUnknown(t *testing.T) {
+	for _, why := range []device.Staleness{device.NodeNotReady, device.PluginAbsent} {
+		d := ofEntry(directory.Entry{
+			Device: device.Key{Driver: "gpu.example.com", Pool: "node-0", Device: "gpu-0"},
+			Seen:   &directory.Seen{Node: "node-0", Listed: true, Health: device.Healthy, Stale: why},
+		})
+		if d.Health != device.Unknown || d.Stale != why {
+			t.Errorf("%s: shown as %s (%q)", why, d.Health, d.Stale)
+		}
+	}
+}
