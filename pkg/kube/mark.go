@@ -45,6 +45,8 @@ const (
 	AnnotationSince    = "sickbay.dev/since"
 	AnnotationUntil    = "sickbay.dev/until"
 	AnnotationHardware = "sickbay.dev/hardware"
+	// AnnotationPhase stands on the marks of retired devices only.
+	AnnotationPhase = "sickbay.dev/phase"
 	// AnnotationSeal is a checksum of all that the mark says. It shows an edit by
 	// hand; it is no protection against somebody who computes it anew.
 	AnnotationSeal = "sickbay.dev/seal"
@@ -98,6 +100,9 @@ func NewMark(c quarantine.PutMark) (*resourcev1.DeviceTaintRule, error) {
 		AnnotationUntil:    c.Until.UTC().Format(time.RFC3339),
 		AnnotationHardware: string(hardware),
 	}
+	if c.Retired {
+		annotations[AnnotationPhase] = string(quarantine.PhaseRetired)
+	}
 	mark := &resourcev1.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: MarkName(key),
@@ -134,6 +139,9 @@ func sealOf(rule *resourcev1.DeviceTaintRule) string {
 		AnnotationCloses, AnnotationSince, AnnotationUntil, AnnotationHardware,
 	} {
 		fmt.Fprintf(sum, "%q;", rule.Annotations[annotation])
+	}
+	if phase, ok := rule.Annotations[AnnotationPhase]; ok {
+		fmt.Fprintf(sum, "%q;", phase) // marks without it keep the seal that they have
 	}
 	fmt.Fprintf(sum, "%q;%q;%q", rule.Spec.Taint.Key, rule.Spec.Taint.Value, rule.Spec.Taint.Effect)
 	return hex.EncodeToString(sum.Sum(nil)[:8])
@@ -184,6 +192,10 @@ func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 	if since, err := time.Parse(time.RFC3339Nano, annotations[AnnotationSince]); err == nil {
 		found.Since = since.UnixMilli()
 	}
+	if until, err := time.Parse(time.RFC3339, annotations[AnnotationUntil]); err == nil {
+		found.Until = until.UnixMilli()
+	}
+	found.Retired = annotations[AnnotationPhase] == string(quarantine.PhaseRetired)
 	_ = json.Unmarshal([]byte(annotations[AnnotationHardware]), &found.Hardware)
 	return Mark{
 		Device: key,

@@ -45,6 +45,7 @@ func TestEveryEditOfAMarkShows(t *testing.T) {
 		"the reason":                           {func(r *resourcev1.DeviceTaintRule) { r.Labels[LabelReason] = "Nothing" }, false, 1772352000000},
 		"what the driver said":                 {func(r *resourcev1.DeviceTaintRule) { r.Annotations[AnnotationWhy] = "all fine" }, false, 1772352000000},
 		"until when":                           {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationUntil) }, false, 1772352000000},
+		"that it is retired":                   {func(r *resourcev1.DeviceTaintRule) { r.Annotations[AnnotationPhase] = "Retired" }, false, 1772352000000},
 		"the seal":                             {func(r *resourcev1.DeviceTaintRule) { delete(r.Annotations, AnnotationSeal) }, false, 1772352000000},
 		"the last epoch that can be one":       {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = strconv.Itoa(maxEpoch) }, false, 0},
 		"the last that is believed of an edit": {func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Value = strconv.Itoa(maxEdited) }, false, maxEdited},

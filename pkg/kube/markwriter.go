@@ -101,7 +101,7 @@ func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterfac
 	}
 	next := there.DeepCopy()
 	next.SetLabels(merged(there.GetLabels(), want.GetLabels()))
-	next.SetAnnotations(merged(there.GetAnnotations(), want.GetAnnotations()))
+	next.SetAnnotations(annotated(there.GetAnnotations(), want.GetAnnotations()))
 	next.Object["spec"] = want.Object["spec"]
 	// The resourceVersion that was read travels along, so a change in between is
 	// a conflict and not overwritten.
@@ -205,7 +205,16 @@ func (w *MarkWriter) outcome(report quarantine.MarkReported, err error, verb str
 // says tells whether what is there carries every label and annotation wanted.
 func says(there, want *unstructured.Unstructured) bool {
 	return maps.Equal(there.GetLabels(), merged(there.GetLabels(), want.GetLabels())) &&
-		maps.Equal(there.GetAnnotations(), merged(there.GetAnnotations(), want.GetAnnotations()))
+		maps.Equal(there.GetAnnotations(), annotated(there.GetAnnotations(), want.GetAnnotations()))
+}
+
+// annotated is merged, without what stands on some marks only and not on this one.
+func annotated(there, want map[string]string) map[string]string {
+	all := merged(there, want)
+	if _, wanted := want[AnnotationPhase]; !wanted {
+		delete(all, AnnotationPhase)
+	}
+	return all
 }
 
 // merged keeps what others added and sets what is ours.

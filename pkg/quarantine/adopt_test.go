@@ -92,6 +92,38 @@ func TestAnAdoptedCaseCarriesOnWhatTheMarkSays(t *testing.T) {
 	}
 }
 
+// Q4: what an operator said of the device outlives the case's workflow: that it is
+// retired, and how long its record is valid; and no edit makes that last for ever.
+func TestAnAdoptedCaseKeepsAnOperatorsWord(t *testing.T) {
+	usual := start.Add(enforce().Lease)
+	for name, tc := range map[string]struct {
+		retired bool
+		until   time.Time
+		phase   quarantine.Phase
+		lease   time.Time
+	}{
+		"nothing was said":            {false, time.Time{}, quarantine.PhaseQuarantined, usual},
+		"retired":                     {true, start.Add(time.Minute), quarantine.PhaseRetired, usual},
+		"extended by two days":        {false, start.Add(48 * time.Hour), quarantine.PhaseQuarantined, start.Add(48 * time.Hour)},
+		"extended by a hundred years": {false, start.AddDate(100, 0, 0), quarantine.PhaseQuarantined, usual},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := oldMark()
+			m.Retired = tc.retired
+			if !tc.until.IsZero() {
+				m.Until = tc.until.UnixMilli()
+			}
+			for _, before := range [][]step{nil, {{0, lost(MakeReading("train-0").Unknown())}}} {
+				l := live(t, gpu, enforce())
+				l.run(append(before, step{0, markSeen(m)}))
+				if l.c.Phase != tc.phase || !l.c.LeaseUntil.Equal(tc.lease) {
+					t.Errorf("after %d steps adopted as %s until %s, want %s until %s", len(before), l.c.Phase, l.c.LeaseUntil, tc.phase, tc.lease)
+				}
+			}
+		})
+	}
+}
+
 // Q4, Q5: a mark found while the device is only suspected, or while its case has no
 // mark of its own, becomes that case's, and doesn't outlive it.
 func TestAMarkFoundBesideACaseIsTheCases(t *testing.T) {

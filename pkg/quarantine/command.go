@@ -28,6 +28,8 @@ type PutMark struct {
 	Since    time.Time          `json:"since"`
 	Until    time.Time          `json:"until"`
 	Hardware device.Incarnation `json:"hardware,omitzero"`
+	// Retired is what an operator said of the device, which no reading tells again.
+	Retired bool `json:"retired,omitempty"`
 }
 
 // LiftMark asks for the mark of this epoch to be removed, if it is still what
@@ -76,6 +78,7 @@ func (d *decision) owed() []Command {
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
 			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
 			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
+			Retired: c.Phase == PhaseRetired,
 		})
 	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():
 		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})

@@ -63,6 +63,10 @@ type MarkFound struct {
 	Attempt  int             `json:"attempt,omitempty"`
 	// Since is when that case was opened, in Unix milliseconds.
 	Since int64 `json:"since,omitempty"`
+	// Until is the end of that case's lease, in Unix milliseconds.
+	Until int64 `json:"until,omitempty"`
+	// Retired is set if an operator retired the device.
+	Retired bool `json:"retired,omitempty"`
 	// Hardware is the incarnation that the mark was made for.
 	Hardware device.Incarnation `json:"hardware,omitzero"`
 	// Version is the object's resourceVersion when it was read.

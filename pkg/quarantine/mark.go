@@ -115,8 +115,29 @@ func (d *decision) adopt(found MarkFound) {
 			c.Since, c.FirstNotGood = since, since
 		}
 	}
-	c.LeaseUntil = d.now.Add(d.p.Lease)
+	if found.Retired {
+		c.Phase = PhaseRetired
+	}
+	c.LeaseUntil = d.leaseOf(found)
 	d.holdAdopted(found)
+}
+
+// leaseOf is how long the record of an adopted case is valid: as an operator extended
+// it, if that is longer than usual and can have been.
+func (d *decision) leaseOf(found MarkFound) time.Time {
+	usual := d.now.Add(d.p.Lease)
+	if until := time.UnixMilli(found.Until).UTC(); found.Until > 0 && until.After(usual) && until.Before(d.now.Add(maxExtension)) {
+		return until
+	}
+	return usual
+}
+
+// sayOnMark has what an operator said written on the mark, if there is one: with it
+// the word outlives the case's workflow.
+func (d *decision) sayOnMark() {
+	if d.c.Mark.State != MarkNone && !d.c.Advisory() {
+		d.c.Mark.Revision++
+	}
 }
 
 // adoptInto makes a suspect of which a mark was found a quarantined device.
@@ -127,7 +148,10 @@ func (d *decision) adoptInto(found MarkFound) {
 	d.inherit(found)
 	c.Epoch = max(c.Epoch, found.Epoch)
 	c.GraceUntil, c.GoodSince = time.Time{}, time.Time{}
-	c.LeaseUntil = d.now.Add(d.p.Lease)
+	if found.Retired {
+		c.Phase = PhaseRetired
+	}
+	c.LeaseUntil = d.leaseOf(found)
 	d.holdAdopted(found)
 	d.notify(NoticePhase, true, fmt.Sprintf("quarantined: mark %s of an earlier case is still there", found.Name))
 }

@@ -162,10 +162,14 @@ func (d *decision) message(m Message) {
 		c.Attempt, c.MovedTo = 0, ""
 		if c.Phase == PhaseRetired {
 			c.Phase = PhaseQuarantined
+			d.sayOnMark()
 		}
 		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
 	case VerbRetire:
-		c.Phase = PhaseRetired
+		if c.Phase != PhaseRetired {
+			c.Phase = PhaseRetired
+			d.sayOnMark()
+		}
 		text = "retired: out until it is repaired or replaced"
 	case VerbExtend:
 		by := m.For

@@ -155,7 +155,7 @@ func TestWhatAnAcceptedWordComesTo(t *testing.T) {
 		},
 		"retire: out until an operator says repaired": {
 			steps: unheld(step{later, says(quarantine.VerbRetire)}),
-			want:  standing(quarantine.MarkInForce, quarantine.WaitingForOperator, "", "OperatorMessage").but(func(w *want) { w.phase = quarantine.PhaseRetired }),
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForOperator, "PutMark", "OperatorMessage").but(func(w *want) { w.phase = quarantine.PhaseRetired }),
 		},
 		"retired, and its lease ends: extended, still retired": {
 			steps: unheld(step{minute, says(quarantine.VerbRetire)}, step{hour, MakeLooked().Answer()}),
@@ -163,11 +163,11 @@ func TestWhatAnAcceptedWordComesTo(t *testing.T) {
 		},
 		"retired, and a fault comes: still retired": {
 			steps: unheld(step{minute, says(quarantine.VerbRetire)}, step{hour - sec, observed(MakeReading("train-1").Unhealthy(majorFault))}),
-			want:  standing(quarantine.MarkInForce, quarantine.WaitingForOperator, "", "").but(func(w *want) { w.phase = quarantine.PhaseRetired }),
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForOperator, "PutMark", "").but(func(w *want) { w.phase = quarantine.PhaseRetired }),
 		},
 		"repaired: quarantined again, with the gates before it": {
 			steps: unheld(step{minute, says(quarantine.VerbRetire)}, step{later, says(quarantine.VerbRepaired)}),
-			want:  standing(quarantine.MarkInForce, quarantine.WaitingForCoolDown, "", "OperatorMessage"),
+			want:  standing(quarantine.MarkInForce, quarantine.WaitingForCoolDown, "PutMark", "OperatorMessage"),
 		},
 		"extend: the mark says so": {
 			steps: unheld(step{later, says(quarantine.VerbExtend)}),

@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/tests/stack"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
 // fault is what the starter sends for an Unhealthy that a Pod's status shows.
@@ -122,6 +123,49 @@ func TestALostCaseGoesOnUnderItsMarksEpoch(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// That an operator retired a device outlives the workflow of its case: its mark says
+// so until it is repaired. Proves Q4 in part.
+func TestARetiredDeviceStaysRetiredWithoutItsWorkflow(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
+	c.work(fastPolicy())
+	key := c.runPod("train-0")
+	if err := c.cases.Open(t.Context(), key, c.fault(key, "train-0", fallenOff, "41"), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitInForce(key)
+	says := func(verb quarantine.Verb, retired bool) quarantine.MarkFound {
+		t.Helper()
+		if _, err := c.cases.Send(t.Context(), key, quarantine.Message{Verb: verb, Actor: "oncall@example.com", Reason: "it failed again"}); err != nil {
+			t.Fatal(err)
+		}
+		var found quarantine.MarkFound
+		c.eventually(fmt.Sprintf("the mark follows %s", verb), 20*time.Second, func(ctx context.Context) error {
+			mark, err := c.marks.Read(ctx, key)
+			if err != nil || mark == nil || !mark.Intact || mark.Found.Retired != retired {
+				return fmt.Errorf("mark %+v, %w", mark, err)
+			}
+			found = mark.Found
+			return nil
+		})
+		return found
+	}
+	found := says(quarantine.VerbRetire, true)
+	if err := c.temporal.TerminateWorkflow(t.Context(), devicewf.ID(key), "", "somebody cleaned up"); err != nil {
+		t.Fatal(err)
+	}
+	// Temporal starts no other within a second of the end.
+	c.eventually("the mark gets its case back", 20*time.Second, func(ctx context.Context) error {
+		return c.cases.Open(ctx, key, quarantine.MarkSeen{Node: "node-0", Present: true, Intact: true, Mark: found}, "")
+	})
+	c.awaitCase(key, "retired, as before", func(s quarantine.Case) error {
+		if s.Phase != quarantine.PhaseRetired || s.Epoch != found.Epoch || s.Mark.State != quarantine.MarkInForce {
+			return fmt.Errorf("%s in epoch %d, mark %+v", s.Phase, s.Epoch, s.Mark)
+		}
+		return nil
+	})
+	says(quarantine.VerbRepaired, false)
 }
 
 // awaitCase waits until the device's case satisfies check and returns it.
