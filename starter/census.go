@@ -117,14 +117,12 @@ func (c *census) read(emit func(float64, ...string)) {
 // owing counts the devices about which something waits to be sent, those too that
 // wait for another try.
 func (t *tracker) owing() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	n := 0
-	for _, r := range t.devices {
+	t.eachRecord(func(_ device.Key, r *record) {
 		if _, owed := t.owes(r); owed {
 			n++
 		}
-	}
+	})
 	return n
 }
 
@@ -154,7 +152,7 @@ func (t *tracker) listedDevices() map[string]int {
 }
 
 // reportedDevices counts, by driver and health, the devices that live Pods report
-// on.
+// on. A Healthy that isn't believed counts as Unknown.
 func (t *tracker) reportedDevices(emit func(float64, ...string)) {
 	type label struct {
 		driver string
@@ -167,8 +165,8 @@ func (t *tracker) reportedDevices(emit func(float64, ...string)) {
 			if s.now.Ended {
 				continue
 			}
-			if reported = true; s.now.Health.WorseThan(worst) {
-				worst = s.now.Health
+			if reported = true; s.now.Counts().WorseThan(worst) {
+				worst = s.now.Counts()
 			}
 		}
 		if reported {

@@ -36,7 +36,7 @@ var (
 var (
 	ReportedDevices = Metric{
 		Name: "sickbay_reported_devices", Kind: Gauge, Has: onlyStarter,
-		Help:   "Devices that live Pods report on, by the worst health that one of them reports.",
+		Help:   "Devices that live Pods report on, by the worst that one of them reports; a Healthy that isn't believed is Unknown.",
 		Labels: []Label{driverLabel, {"health", "`Healthy`, `Unhealthy`, `Unknown`"}},
 	}
 	ListedDevices = Metric{

@@ -175,6 +175,43 @@ func TestACaseCannotBeCancelled(t *testing.T) {
 	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
 }
 
+// Somebody started the workflow by hand, and named no device: nothing comes of it
+// but an error that says so, and no decision about nothing reaches the trail.
+func TestAWorkflowWithoutADeviceEnds(t *testing.T) {
+	r := newRun(t)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.State{Version: 1})
+	if err := r.GetWorkflowError(); err == nil || !strings.Contains(err.Error(), "started without a device") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A traceparent is in every task's input: what isn't one is not carried on.
+func TestOnlyATraceparentIsCarriedOn(t *testing.T) {
+	const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for given, want := range map[string]string{traceparent: traceparent, strings.Repeat("x", 400_000): "", "00-4bf9": ""} {
+		r := newRun(t)
+		bad := report("train-0", device.Unhealthy, "XID 79", "41")
+		r.world.set(bad)
+		r.at(0, func() {
+			r.SignalWorkflow(devicewf.SignalObserved, devicewf.Signal[quarantine.Observed]{
+				Device: r.key, Event: quarantine.Observed{Node: "anvil-07", Readings: []quarantine.Reading{classified(bad)}}, TraceParent: given,
+			})
+		})
+		r.at(time.Minute, func() {
+			value, err := r.QueryWorkflow(devicewf.QueryCase)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var state devicewf.State
+			if err := value.Get(&state); err != nil || state.TraceParent != want || !state.Case.Open() {
+				t.Errorf("of %d characters %q is carried on (%v), want %q", len(given), state.TraceParent, err, want)
+			}
+		})
+		r.stop(time.Hour)
+		r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+	}
+}
+
 // A signal that names another device changes nothing here.
 func TestASignalForAnotherDeviceIsRefused(t *testing.T) {
 	r := newRun(t)
