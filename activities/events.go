@@ -287,7 +287,7 @@ func (e *Events) forbidden(verb, namespace string, err error) {
 	e.mu.Unlock()
 	if first {
 		e.log.Warn(fmt.Sprintf("decisions aren't published as Kubernetes Events where the right is missing; log, directory and Temporal have them all. "+
-			"Grant create and patch on events in all namespaces, as ClusterRole sickbay-worker of deploy/rbac.yaml does; it is tried again every %s", e.RefusedFor),
+			"Grant create and patch on events in all namespaces, as ClusterRole sickbay-worker of deploy/base/rbac.yaml does; it is tried again every %s", e.RefusedFor),
 			"verb", verb, "namespace", namespace, "error", err)
 	}
 }

@@ -51,22 +51,26 @@ func rare(rights map[call]bool, right call) (why string) {
 	return ""
 }
 
-// applyRoles creates what deploy/rbac.yaml has, and returns what it lets each
-// ServiceAccount do.
+// applyRoles creates the ServiceAccounts and roles that are shipped, and returns
+// what they let each ServiceAccount do.
 func (c *cluster) applyRoles() (granted map[string]map[call]bool) {
 	c.t.Helper()
-	file, err := os.Open(filepath.Join("..", "..", "deploy", "rbac.yaml"))
-	if err != nil {
-		c.t.Fatal(err)
+	var shipped []io.Reader
+	for _, name := range []string{"base/namespace.yaml", "base/rbac.yaml", "components/enforce/rbac.yaml"} {
+		file, err := os.Open(filepath.Join("..", "..", "deploy", filepath.FromSlash(name)))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		defer file.Close()
+		shipped = append(shipped, file, strings.NewReader("\n---\n"))
 	}
-	defer file.Close()
 	resources := map[string]string{
 		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings",
 		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	}
 	rules := map[string][]rbacv1.PolicyRule{}
 	granted = map[string]map[call]bool{}
-	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(file), 4096)
+	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(io.MultiReader(shipped...)), 4096)
 	for {
 		object := &unstructured.Unstructured{}
 		err := documents.Decode(object)
@@ -76,9 +80,12 @@ func (c *cluster) applyRoles() (granted map[string]map[call]bool) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
+		if object.Object == nil {
+			continue // what ends a file
+		}
 		gvr := object.GroupVersionKind().GroupVersion().WithResource(resources[object.GetKind()])
 		if gvr.Resource == "" {
-			c.t.Fatalf("deploy/rbac.yaml has a %s, which this test doesn't know", object.GetKind())
+			c.t.Fatalf("deploy has a %s among its rights, which this test doesn't know", object.GetKind())
 		}
 		c.create(gvr, object)
 		name := object.GetNamespace() + "/" + object.GetName()
@@ -122,7 +129,7 @@ func (c *cluster) convert(object *unstructured.Unstructured, to any) {
 }
 
 // A whole case, from the fault to the end of its mark, with just the rights in
-// deploy/rbac.yaml: nothing is refused, nothing is granted that isn't used, and
+// deploy: nothing is refused, nothing is granted that isn't used, and
 // the status of a Pod is neither written nor may it be. Proves Q3.
 func TestTheShippedRightsAreThoseThatAreUsed(t *testing.T) {
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 3)
