@@ -7,15 +7,17 @@ import (
 	"slices"
 
 	"github.com/sickbay-dev/sickbay/tests/stack"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
 // SearchAttributes are what Sickbay wants of a Temporal namespace, for
 // stack.Options.
 func SearchAttributes() map[string]string {
-	return map[string]string{
-		"SickbayNode": "Keyword", "SickbayDriver": "Keyword", "SickbayPhase": "Keyword",
-		"SickbayReason": "Keyword", "SickbayEpoch": "Keyword",
+	wanted := map[string]string{}
+	for name, kind := range devicewf.SearchAttributes() {
+		wanted[name] = kind.String()
 	}
+	return wanted
 }
 
 // Environment points Sickbay at a stack: at its Temporal, and at its cluster if it

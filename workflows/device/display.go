@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,14 +208,25 @@ func inline(text string) string {
 	return "`" + strings.ReplaceAll(strings.ReplaceAll(text, "`", "'"), "\n", " ") + "`"
 }
 
+// SearchAttributes are the search attributes with their types, by name: what a
+// namespace has to have.
+func SearchAttributes() map[string]enumspb.IndexedValueType {
+	wanted := map[string]enumspb.IndexedValueType{}
+	for _, key := range []temporal.SearchAttributeKeyKeyword{AttributeNode, AttributeDriver, AttributePhase, AttributeReason, AttributeEpoch} {
+		wanted[key.GetName()] = key.GetValueType()
+	}
+	return wanted
+}
+
 // MissingAttributes lists the search attributes that a namespace lacks or has
 // with another type, given its custom ones.
 func MissingAttributes(custom map[string]enumspb.IndexedValueType) []string {
 	var missing []string
-	for _, key := range []temporal.SearchAttributeKeyKeyword{AttributeNode, AttributeDriver, AttributePhase, AttributeReason, AttributeEpoch} {
-		if custom[key.GetName()] != enumspb.INDEXED_VALUE_TYPE_KEYWORD {
-			missing = append(missing, key.GetName())
+	for name, kind := range SearchAttributes() {
+		if custom[name] != kind {
+			missing = append(missing, name)
 		}
 	}
+	slices.Sort(missing)
 	return missing
 }
