@@ -22,8 +22,9 @@ type build struct {
 }
 
 // buildOf reads what the Go toolchain stamped into the binary.
-func buildOf() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Catalogue: reason.Version}
+func buildOf() (b build) {
+	b = build{Version: "(devel)", Go: runtime.Version(), Catalogue: reason.Version}
+	defer b.stamp()
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
