@@ -12,6 +12,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"k8s.io/client-go/discovery"
+
+	"github.com/sickbay-dev/sickbay/cmd/doctor"
 )
 
 // probeLimit bounds one look at one condition; a kubelet gives a probe a second
@@ -25,29 +27,50 @@ type condition struct {
 	met func(context.Context) error
 }
 
-// readiness answers /readyz: 200 if every condition is met, else 503, and in
-// either case one line per condition that says what is missing.
-type readiness []condition
+// readiness answers /readyz: 200 if every condition is met and no prerequisite is
+// missing, else 503, and in either case one line for each that says what is wrong.
+type readiness struct {
+	conditions []condition
+	// prerequisites are what the process found of itself; nil asks for none.
+	prerequisites *doctor.Self
+}
 
 func (r readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	ctx, cancel := context.WithTimeout(request.Context(), probeLimit)
 	defer cancel()
-	missing := make([]error, len(r))
+	missing := make([]error, len(r.conditions))
 	var looks sync.WaitGroup
-	for i, c := range r {
+	for i, c := range r.conditions {
 		looks.Go(func() { missing[i] = c.met(ctx) })
 	}
 	looks.Wait()
 
 	var answer strings.Builder
 	status := http.StatusOK
-	for i, c := range r {
+	say := func(name, text string) {
+		fmt.Fprintf(&answer, "%s: %s\n", name, strings.ReplaceAll(text, "\n", "; "))
+	}
+	for i, c := range r.conditions {
 		if missing[i] == nil {
-			fmt.Fprintf(&answer, "%s: ok\n", c.name)
+			say(c.name, "ok")
 			continue
 		}
 		status = http.StatusServiceUnavailable
-		fmt.Fprintf(&answer, "%s: %s\n", c.name, strings.ReplaceAll(missing[i].Error(), "\n", "; "))
+		say(c.name, missing[i].Error())
+	}
+	if r.prerequisites != nil {
+		report := r.prerequisites.Last()
+		if report == nil {
+			status = http.StatusServiceUnavailable
+			say("prerequisites", "not looked at yet")
+			report = &doctor.Report{}
+		}
+		for _, f := range report.Findings {
+			if f.State == doctor.Missing {
+				status = http.StatusServiceUnavailable
+			}
+			say(f.Check, f.Line())
+		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
@@ -55,8 +78,11 @@ func (r readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write([]byte(answer.String()))
 }
 
-// with returns the conditions and further ones.
-func (r readiness) with(more ...condition) readiness { return append(slices.Clip(r), more...) }
+// with returns the readiness with further conditions.
+func (r readiness) with(more ...condition) readiness {
+	r.conditions = append(slices.Clip(r.conditions), more...)
+	return r
+}
 
 func kubernetesReachable(d discovery.DiscoveryInterface) condition {
 	return condition{"kubernetes", func(ctx context.Context) error {

@@ -34,7 +34,7 @@ func RunAs(ctx context.Context, called string, args []string, streams Streams) i
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, errPartial) {
+	if err != nil && !errors.Is(err, errPartial) && !errors.Is(err, errUnhealthy) {
 		fmt.Fprintln(streams.Err, "sickbay:", strings.ReplaceAll(program.inText(err.Error()), "\n", "\nsickbay: "))
 	}
 	return exitCode(err)
@@ -74,7 +74,7 @@ shows those that it reads.
 		&cobra.Group{ID: groupPeople, Title: "Commands for people:"},
 	)
 	root.AddCommand(newStarter(streams), newWorker(streams), newDevices(streams), newDevice(streams), newPod(streams),
-		newAudit(streams), newRebuild(streams), newVersion(streams))
+		newAudit(streams), newDoctor(streams), newRebuild(streams), newVersion(streams))
 	return root
 }
 

@@ -61,8 +61,11 @@ func (s service) serve(ctx context.Context) error {
 	go func() { served <- server.Serve(listener) }()
 	s.log.Info("started", "version", buildOf().Version, "commit", buildOf().Commit, "http", listener.Addr().String())
 
+	looking := s.lookAtPrerequisites(ctx)
+
 	err = s.runBounded(ctx)
 
+	looking()
 	s.within("the last spans and metrics didn't reach the collector", s.told.Stop)
 	s.within("answers under way were cut off", server.Shutdown)
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
@@ -73,6 +76,23 @@ func (s service) serve(ctx context.Context) error {
 	}
 	s.log.Info("ended")
 	return nil
+}
+
+// lookAtPrerequisites begins to look, and returns how to end it.
+func (s service) lookAtPrerequisites(ctx context.Context) (end func()) {
+	if s.ready.prerequisites == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.ready.prerequisites.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // closeLimit bounds each step of putting down what isn't the work itself.

@@ -109,10 +109,10 @@ func untilDone(ctx context.Context) error {
 func TestReadinessSaysWhatIsMissing(t *testing.T) {
 	url, stop, ended := started(t, service{
 		run: untilDone, stopLimit: time.Second,
-		ready: readiness{
+		ready: readiness{conditions: []condition{
 			{"kubernetes", func(context.Context) error { return nil }},
 			{"temporal", func(context.Context) error { return errors.New("namespace sickbay can't be read:\nnobody is there") }},
-		},
+		}},
 	})
 	status, body := get(t, url+"/readyz")
 	want := "kubernetes: ok\ntemporal: namespace sickbay can't be read:; nobody is there\nrunning: ok\n"
@@ -134,7 +134,7 @@ func TestReadinessSaysWhatIsMissing(t *testing.T) {
 func TestAConditionThatHangsDoesNotHangTheProbe(t *testing.T) {
 	url, stop, ended := started(t, service{
 		run: untilDone, stopLimit: time.Second,
-		ready: readiness{{"kubernetes", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}},
+		ready: readiness{conditions: []condition{{"kubernetes", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}}},
 	})
 	if status, body := get(t, url+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "kubernetes: context deadline exceeded") {
 		t.Errorf("answers %d %q, want 503 after the limit", status, body)

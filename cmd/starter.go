@@ -99,9 +99,12 @@ func runStarter(ctx context.Context, streams Streams) error {
 		told:    told,
 		address: set.HTTP.Address,
 		ready: readiness{
-			kubernetesReachable(cluster.typed.Discovery()),
-			temporalReachable(temporal, set.Temporal.Namespace),
-			{"watches", func(context.Context) error { return observer.Ready() }},
+			conditions: []condition{
+				kubernetesReachable(cluster.typed.Discovery()),
+				temporalReachable(temporal, set.Temporal.Namespace),
+				{"watches", func(context.Context) error { return observer.Ready() }},
+			},
+			prerequisites: starterPrerequisites(set, namespace, cluster, temporal, shown, logger, told.Registry),
 		},
 		run:       observer.Run,
 		stopLimit: set.Drain + stopMargin,

@@ -86,8 +86,11 @@ func runWorker(ctx context.Context, streams Streams) error {
 		told:    told,
 		address: set.HTTP.Address,
 		ready: readiness{
-			kubernetesReachable(cluster.typed.Discovery()),
-			temporalReachable(temporal, set.Temporal.Namespace),
+			conditions: []condition{
+				kubernetesReachable(cluster.typed.Discovery()),
+				temporalReachable(temporal, set.Temporal.Namespace),
+			},
+			prerequisites: workerPrerequisites(set, cluster, temporal, shown, logger, told.Registry),
 		},
 		run:       worker.Run,
 		stopLimit: set.StopTimeout + stopMargin,

@@ -98,7 +98,7 @@ func withoutSecret(value string) string {
 
 // commands are the structs of all commands. A variable that another command
 // knows is no mistake: all of a cluster's processes may share one set.
-func commands() []any { return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}} }
+func commands() []any { return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}, Doctor{}} }
 
 // serviceLink matches the variables that the kubelet sets in a Pod for each
 // Service of its namespace. One called sickbay, or sickbay-starter, gives names

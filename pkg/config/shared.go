@@ -85,3 +85,11 @@ type Client struct {
 }
 
 func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.check()...) }
+
+// Doctor is the configuration of `sickbay doctor`: what the services read that
+// decides what they need.
+type Doctor struct {
+	Client
+	Mode           string         `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
+	LeaderElection LeaderElection `split_words:"true"`
+}

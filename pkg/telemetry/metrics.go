@@ -211,6 +211,11 @@ var (
 		Help:   "1; the labels say what runs.",
 		Labels: []Label{{"version", "the release"}, {"commit", "the commit, where it is known"}},
 	}
+	Prerequisites = Metric{
+		Name: "sickbay_prerequisites", Kind: Gauge, Has: both,
+		Help:   "1 for what the process found last of each thing that it needs; `sickbay doctor` and /readyz say more.",
+		Labels: []Label{{"check", "what was looked at, a dozen"}, {"state", "`ok`, `degraded`, `unknown`, `missing`"}},
+	}
 )
 
 // Section is a group of metrics under a heading.
@@ -230,6 +235,6 @@ func Sections() []Section {
 			DirectoryWrites, DirectoryDifferences, DirectoryLostShards, DirectoryErrors, DirectoryOverflows, DirectoryWaiting,
 			DirectoryLag, DirectoryCurrent, DirectoryDecisions,
 		}},
-		{"The process", []Metric{BuildInfo}},
+		{"The process", []Metric{BuildInfo, Prerequisites}},
 	}
 }

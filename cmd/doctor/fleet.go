@@ -1,0 +1,212 @@
+package doctor
+
+// This file looks at what the fleet's drivers, plugins and tenants do: what is
+// known of health, what can be kept out, and who passes a mark.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+)
+
+// Drivers asks of which drivers health is known.
+func (c Cluster) Drivers() Check {
+	name := "kubernetes/health"
+	return Check{Name: name, Lost: "which drivers report health", Ask: func(ctx context.Context) ([]Finding, error) {
+		read, err := listing.Read(ctx, listing.Clients{Kubernetes: c.Kubernetes, Dynamic: c.Dynamic, Discovery: c.Kubernetes.Discovery()})
+		if err != nil {
+			return nil, err
+		}
+		if len(read.Problems) > 0 {
+			return nil, fmt.Errorf("not everything can be read: %s", strings.Join(read.Problems, "; "))
+		}
+		return judgeHealth(name, listing.Join(read, nil, time.Now())), nil
+	}}
+}
+
+// reported counts the devices in use of one driver.
+type reported struct {
+	known, unknown, silent int
+	// nodes are those of the devices that nothing is said of.
+	nodes []string
+}
+
+func judgeHealth(name string, l listing.Listing) []Finding {
+	drivers := map[string]*reported{}
+	for _, d := range l.Devices {
+		if len(d.Holders) == 0 {
+			continue
+		}
+		// Health of a device plugin's devices is in use as soon as it is reported; a
+		// kubelet writes it for each.
+		driver := cmp.Or(d.Key.Driver, d.Key.Resource)
+		if drivers[driver] == nil {
+			drivers[driver] = &reported{}
+		}
+		r := drivers[driver]
+		switch d.Health {
+		case device.Healthy, device.Unhealthy:
+			r.known++
+		case device.Unknown:
+			r.unknown++
+		default:
+			r.silent++
+			r.nodes = append(r.nodes, d.Node)
+		}
+	}
+	const needed = "a Healthy or Unhealthy from each driver"
+	if len(drivers) == 0 {
+		return []Finding{{Check: name, State: OK, Found: "no device is in use: nothing to judge by", Needed: needed}}
+	}
+	var findings []Finding
+	for _, driver := range slices.Sorted(maps.Keys(drivers)) {
+		r := drivers[driver]
+		f := Finding{
+			Check: name + "/" + driver, State: OK, Needed: needed,
+			Found: fmt.Sprintf("of %d devices in use %d are Healthy or Unhealthy", r.known+r.unknown+r.silent, r.known),
+		}
+		switch {
+		case r.silent > 0:
+			f.State = Degraded
+			f.Found = fmt.Sprintf("of %d devices in use nothing at all is said, on nodes %s", r.silent, names(r.nodes))
+			f.Without = "no fault of theirs is seen"
+			f.Remedy = "Switch the gate ResourceHealthStatus on for the kubelets there, unless those Pods began within the last minute or get their devices as DRA-backed extended resources, for which kubelets write no health."
+		case r.known == 0:
+			f.State = Degraded
+			f.Found = fmt.Sprintf("all %d devices in use are Unknown", r.unknown)
+			f.Without = "no fault of theirs is seen; an Unknown opens no case where health was never known"
+			f.Remedy = "If the driver has no health service (DRAResourceHealth of kubelet's plugin API), look for a version that has; else see why it is silent. SICKBAY_UNKNOWN_POLICY says what its Unknown means."
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// Plugins asks for resources of device plugins, whose devices can't be kept out.
+func (c Cluster) Plugins() Check {
+	name := "kubernetes/device-plugins"
+	return Check{Name: name, Lost: "which resources are device plugins'", Ask: func(ctx context.Context) ([]Finding, error) {
+		var nodes []*corev1.Node
+		err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.Kubernetes.CoreV1().Nodes().List(ctx, o)
+		}).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+			if node, ok := o.(*corev1.Node); ok {
+				nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Status: corev1.NodeStatus{Capacity: node.Status.Capacity}})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the nodes: %w", err)
+		}
+		return judgePlugins(name, nodes), nil
+	}}
+}
+
+func judgePlugins(name string, nodes []*corev1.Node) []Finding {
+	const needed = "devices that can be kept out one by one (DRA)"
+	devices, on := map[string]int64{}, map[string]int{}
+	for _, node := range nodes {
+		for resource, offer := range kube.OffersOf(node) {
+			devices[resource] += offer.Listed
+			on[resource]++
+		}
+	}
+	if len(devices) == 0 {
+		return []Finding{{Check: name, State: OK, Found: "none", Needed: needed}}
+	}
+	var findings []Finding
+	for _, resource := range slices.Sorted(maps.Keys(devices)) {
+		findings = append(findings, Finding{
+			Check: name + "/" + resource, State: Degraded, Needed: needed,
+			Found:   fmt.Sprintf("%d devices of a device plugin on %d nodes", devices[resource], on[resource]),
+			Without: "cases of these devices are advisory: they record, wait and alert, and keep nothing out",
+			Remedy:  "Use the vendor's DRA driver where there is one; docs/operating.md says what can be done without.",
+		})
+	}
+	return findings
+}
+
+// Tolerations asks for claims that pass a mark.
+func (c Cluster) Tolerations() Check {
+	name := "kubernetes/tolerations"
+	return Check{Name: name, Lost: "which claims pass a mark", Ask: func(ctx context.Context) ([]Finding, error) {
+		var passing []string
+		err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.Kubernetes.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, o)
+		}).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+			if claim, ok := o.(*resourcev1.ResourceClaim); ok && passes(claim.Spec.Devices.Requests) {
+				passing = append(passing, "claim "+claim.Namespace+"/"+claim.Name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the ResourceClaims: %w", err)
+		}
+		looked := "claims and templates"
+		err = pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.Kubernetes.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List(ctx, o)
+		}).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+			if template, ok := o.(*resourcev1.ResourceClaimTemplate); ok && passes(template.Spec.Spec.Devices.Requests) {
+				passing = append(passing, "template "+template.Namespace+"/"+template.Name)
+			}
+			return nil
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			looked = "claims (templates may not be listed)"
+		case err != nil:
+			return nil, fmt.Errorf("list the ResourceClaimTemplates: %w", err)
+		}
+		return []Finding{judgeTolerations(name, looked, passing)}, nil
+	}}
+}
+
+func judgeTolerations(name, looked string, passing []string) Finding {
+	f := Finding{Check: name, State: OK, Needed: "no claim that tolerates every taint, or ours"}
+	if len(passing) == 0 {
+		f.Found = "none among the " + looked
+		return f
+	}
+	f.State = Degraded
+	f.Found = fmt.Sprintf("%d pass a mark: %s", len(passing), names(passing))
+	f.Without = "their Pods are given quarantined devices"
+	f.Remedy = "Have their owners tolerate only the keys that they mean; an admission policy can refuse tolerations without a key."
+	return f
+}
+
+// passes tells whether a request tolerates a mark: every taint, or ours whatever its
+// epoch. One with the epoch of a case is a probe's.
+func passes(requests []resourcev1.DeviceRequest) bool {
+	tolerates := func(all []resourcev1.DeviceToleration) bool {
+		return slices.ContainsFunc(all, func(t resourcev1.DeviceToleration) bool {
+			return t.Operator == resourcev1.DeviceTolerationOpExists && (t.Key == "" || t.Key == kube.TaintKey) &&
+				(t.Effect == "" || t.Effect == resourcev1.DeviceTaintEffectNoSchedule)
+		})
+	}
+	for _, request := range requests {
+		if request.Exactly != nil && tolerates(request.Exactly.Tolerations) {
+			return true
+		}
+		for _, alternative := range request.FirstAvailable {
+			if tolerates(alternative.Tolerations) {
+				return true
+			}
+		}
+	}
+	return false
+}

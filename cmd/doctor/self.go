@@ -1,0 +1,88 @@
+package doctor
+
+// This file is a process's own part of the doctor: it asks at the start and again
+// while it runs, and answers from what it found last.
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// selfLimit bounds one check of a process.
+	selfLimit = 10 * time.Second
+	// againSoon is the pause while something isn't as needed, againLater while all is.
+	againSoon  = 15 * time.Second
+	againLater = 5 * time.Minute
+)
+
+// Self is what a process knows of its own prerequisites.
+type Self struct {
+	systems []System
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	last *Report
+}
+
+// NewSelf returns one that hasn't asked yet.
+func NewSelf(log *slog.Logger, systems ...System) *Self { return &Self{systems: systems, log: log} }
+
+// Last is what was found last, or nil before the first time.
+func (s *Self) Last() *Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// Run asks until ctx ends. What changed is logged once.
+func (s *Self) Run(ctx context.Context) {
+	said := map[string]string{}
+	for {
+		report := Run(ctx, selfLimit, s.systems...)
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.last = &report
+		s.mu.Unlock()
+		s.tell(said, report)
+		pause := againLater
+		if report.Worst() != OK {
+			pause = againSoon
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// tell logs each finding that is news.
+func (s *Self) tell(said map[string]string, report Report) {
+	found := map[string]bool{}
+	for _, f := range report.Findings {
+		found[f.Check] = true
+		before, known := said[f.Check]
+		said[f.Check] = f.Line()
+		if said[f.Check] == before || !known && f.State == OK {
+			continue
+		}
+		level := slog.LevelWarn
+		if f.State == OK {
+			level = slog.LevelInfo
+		}
+		s.log.Log(context.Background(), level, "prerequisite", "check", f.Check, "state", string(f.State),
+			"found", f.Found, "needed", f.Needed, "without", f.Without, "remedy", f.Remedy)
+	}
+	for check := range said {
+		if !found[check] {
+			delete(said, check)
+		}
+	}
+}

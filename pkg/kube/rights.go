@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Right is one thing that a process of Sickbay has to be allowed. deploy/ grants
+// these and no others; a test compares.
+type Right struct {
+	Group, Resource, Verb string
+	// Namespace is where; empty is everywhere. Name is the one object, or empty.
+	Namespace, Name string
+	// Without is what doesn't work without it. Optional is set where everything else
+	// works all the same.
+	Without  string
+	Optional bool
+}
+
+func (r Right) String() string {
+	text := r.Verb + " " + r.Resource
+	if r.Group != "" {
+		text += "." + r.Group
+	}
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in " + r.Namespace
+	}
+	return text
+}
+
+// StarterRights are what a starter does in a cluster. lease is the Lease by which
+// one of several is elected, as namespace and name; without a name there is none.
+func StarterRights(leaseNamespace, lease string) []Right {
+	var rights []Right
+	for _, watched := range []struct{ group, resource, without string }{
+		{"", "pods", "no health is seen"},
+		{"", "nodes", "nobody knows which nodes are down, and what device plugins offer"},
+		{resourceGroup, "resourceclaims", "health isn't led back to devices"},
+		{resourceGroup, "resourceslices", "nobody knows which devices there are"},
+		{resourceGroup, "devicetaintrules", "marks that lost their case don't get it back"},
+	} {
+		for _, verb := range []string{"list", "watch"} {
+			rights = append(rights, Right{Group: watched.group, Resource: watched.resource, Verb: verb, Without: watched.without})
+		}
+	}
+	if lease == "" {
+		return rights
+	}
+	const without = "none of several starters becomes the active one"
+	return append(rights,
+		Right{Group: leaseGroup, Resource: "leases", Verb: "create", Namespace: leaseNamespace, Without: without},
+		Right{Group: leaseGroup, Resource: "leases", Verb: "get", Namespace: leaseNamespace, Name: lease, Without: without},
+		Right{Group: leaseGroup, Resource: "leases", Verb: "update", Namespace: leaseNamespace, Name: lease, Without: without},
+	)
+}
+
+const leaseGroup = "coordination.k8s.io"
+
+// WorkerRights are what a worker does in a cluster; those to make marks are wanted
+// where it makes them.
+func WorkerRights(marks bool) []Right {
+	const looks = "looks fail, and nothing good of a device is believed"
+	const tells = "no Kubernetes Event tells of a decision"
+	rights := []Right{
+		{Resource: "pods", Verb: "get", Without: looks},
+		{Resource: "pods", Verb: "list", Without: looks},
+		{Resource: "nodes", Verb: "get", Without: looks},
+		{Group: leaseGroup, Resource: "leases", Verb: "get", Namespace: corev1.NamespaceNodeLease, Without: looks},
+		{Group: resourceGroup, Resource: "resourceclaims", Verb: "get", Without: looks},
+		{Group: resourceGroup, Resource: "resourceclaims", Verb: "list", Without: looks},
+		{Group: resourceGroup, Resource: "resourceslices", Verb: "list", Without: looks},
+		{Group: resourceGroup, Resource: "devicetaintrules", Verb: "get", Without: looks},
+		{Resource: "events", Verb: "create", Without: tells, Optional: true},
+		{Resource: "events", Verb: "patch", Without: tells, Optional: true},
+	}
+	if !marks {
+		return rights
+	}
+	for verb, without := range map[string]string{
+		"create": "no mark is made: bad devices are given to new Pods",
+		"update": "a mark doesn't follow its case",
+		"delete": "a device that is well again, or gone for good, stays marked",
+	} {
+		rights = append(rights, Right{Group: resourceGroup, Resource: "devicetaintrules", Verb: verb, Without: without})
+	}
+	slices.SortFunc(rights[len(rights)-3:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
+	return rights
+}
+
+// Account is a ServiceAccount whose rights are asked for; the zero value is
+// whoever asks.
+type Account struct{ Namespace, Name string }
+
+// User is the account's name as the API server has it, and Groups are its groups.
+func (a Account) User() string { return "system:serviceaccount:" + a.Namespace + ":" + a.Name }
+
+// Groups are the groups that every token of the account is in.
+func (a Account) Groups() []string {
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + a.Namespace, "system:authenticated"}
+}
+
+// Lacking asks the API server which of these rights somebody lacks. Asking for
+// oneself is open to everybody; asking for another takes the right to create
+// SubjectAccessReviews.
+func Lacking(ctx context.Context, client kubernetes.Interface, who Account, rights []Right) ([]Right, error) {
+	var lacking []Right
+	for _, right := range rights {
+		wanted := &authorizationv1.ResourceAttributes{
+			Group: right.Group, Resource: right.Resource, Verb: right.Verb, Namespace: right.Namespace, Name: right.Name,
+		}
+		allowed, err := allowed(ctx, client, who, wanted)
+		if err != nil {
+			return nil, fmt.Errorf("ask whether %s is allowed: %w", right, err)
+		}
+		if !allowed {
+			lacking = append(lacking, right)
+		}
+	}
+	return lacking, nil
+}
+
+func allowed(ctx context.Context, client kubernetes.Interface, who Account, wanted *authorizationv1.ResourceAttributes) (bool, error) {
+	if who == (Account{}) {
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: wanted},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: wanted, User: who.User(), Groups: who.Groups()},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
