@@ -39,6 +39,8 @@ type Finding struct {
 	// Both are empty where it is as needed.
 	Without string `json:"without,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
+	// stops tells that nothing else of its system can be looked at.
+	stops bool
 }
 
 // Line is a finding in one line, for a log or a probe's answer.
@@ -63,12 +65,12 @@ type Check struct {
 func (c Check) unknown(err error) Finding {
 	return Finding{
 		Check: c.Name, State: Unknown, Found: err.Error(), Needed: "an answer",
-		Without: c.Lost, Remedy: "Give whoever asks the right to read it, or ask again when it answers.",
+		Without: c.Lost + " isn't known", Remedy: "Give whoever asks the right to read it, or ask again when it answers.",
 	}
 }
 
 // System is one of the systems that Sickbay needs. What Then looks at is looked at
-// only where Reach finds that the system answers.
+// only where Reach finds nothing that stops it.
 type System struct {
 	Reach Check
 	Then  []Check
@@ -95,7 +97,7 @@ func Run(ctx context.Context, limit time.Duration, systems ...System) Report {
 func (s System) look(ctx context.Context, limit time.Duration) []Finding {
 	reached := s.Reach.ask(ctx, limit)
 	for _, f := range reached {
-		if f.State == Missing || f.State == Unknown {
+		if f.stops {
 			return reached
 		}
 	}

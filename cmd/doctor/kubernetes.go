@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
@@ -39,7 +40,7 @@ func (c Cluster) Reach() Check {
 	return Check{Name: name, Ask: func(ctx context.Context) ([]Finding, error) {
 		needed := fmt.Sprintf("1.%d to 1.%d", oldestMinor, newestMinor)
 		var info version.Info
-		answer, err := c.Kubernetes.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+		answer, err := raw(c.Kubernetes.CoreV1().RESTClient().Get().AbsPath("/version").Do(ctx))
 		if err == nil {
 			err = json.Unmarshal(answer, &info)
 		}
@@ -48,6 +49,7 @@ func (c Cluster) Reach() Check {
 				Check: name, State: Missing, Found: fmt.Sprintf("the API server doesn't answer: %v", err), Needed: needed,
 				Without: "nothing works, and nothing else of Kubernetes was looked at",
 				Remedy:  "See that the kubeconfig, or the Pod's ServiceAccount, leads to an API server that runs.",
+				stops:   true,
 			}}, nil
 		}
 		return []Finding{judgeVersion(name, needed, info.GitVersion)}, nil
@@ -69,6 +71,14 @@ func judgeVersion(name, needed, found string) Finding {
 		f.Remedy = "Look for a Sickbay that was tested with it; keep SICKBAY_MODE=observe until then."
 	}
 	return f
+}
+
+// raw is an answer as it came. Only Error reads what a refusal says.
+func raw(answer rest.Result) ([]byte, error) {
+	if err := answer.Error(); err != nil {
+		return nil, err
+	}
+	return answer.Raw()
 }
 
 // resourceV1 is the API that devices, claims and their allocations are in.
@@ -152,7 +162,7 @@ var gateLine = regexp.MustCompile(`^kubernetes_feature_enabled\{name="([^"]+)",s
 func (c Cluster) Gates() Check {
 	name := "kubernetes/gates"
 	return Check{Name: name, Lost: "which feature gates the API server has", Ask: func(ctx context.Context) ([]Finding, error) {
-		text, err := c.Kubernetes.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		text, err := raw(c.Kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx))
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return []Finding{{
 				Check: name, State: Unknown, Found: err.Error(), Needed: "the metric kubernetes_feature_enabled of the API server",

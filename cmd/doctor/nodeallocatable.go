@@ -35,7 +35,7 @@ func (c Cluster) NodeAllocatable() Check {
 				return []Finding{f}, nil
 			}
 			if apierrors.IsForbidden(err) {
-				f.Found = "not tried: whoever runs this may not make a ResourceSlice, not even as a dry run"
+				f.Found = "not tried: " + err.Error()
 				return []Finding{f}, nil
 			}
 			if err != nil {
@@ -68,9 +68,9 @@ func (c Cluster) keeps(ctx context.Context, field map[string]any) (bool, error) 
 	if err != nil {
 		return false, fmt.Errorf("encode a ResourceSlice: %w", err)
 	}
-	answer, err := c.Kubernetes.Discovery().RESTClient().Post().AbsPath("/apis", "resource.k8s.io", "v1", "resourceslices").
+	answer, err := raw(c.Kubernetes.CoreV1().RESTClient().Post().AbsPath("/apis", "resource.k8s.io", "v1", "resourceslices").
 		Param("dryRun", metav1.DryRunAll).Param("fieldValidation", "Ignore").
-		SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
+		SetHeader("Content-Type", "application/json").Body(body).Do(ctx))
 	for key := range field {
 		if apierrors.IsInvalid(err) && strings.Contains(err.Error(), key) {
 			return true, nil

@@ -34,6 +34,7 @@ func (r Redis) Reach() Check {
 			f.State, f.Found = Degraded, fmt.Sprintf("Redis doesn't answer: %v", err)
 			f.Without = "whoever reads the directory reads nothing, or something old; cases and marks go on without it"
 			f.Remedy = "See that SICKBAY_REDIS_ADDRESSES leads to it, and that SICKBAY_REDIS_USERNAME, _PASSWORD_FILE and _TLS_* are what it asks for; its user needs INFO."
+			f.stops = true
 			return []Finding{f}, nil
 		}
 		return append([]Finding{judgeServer(f, info)}, judgeKeeping(info)...), nil

@@ -119,7 +119,7 @@ func (c Cluster) tryBeyond(ctx context.Context, as kube.Account) error {
 	if err != nil {
 		return fmt.Errorf("encode a DeviceTaintRule: %w", err)
 	}
-	request := c.Kubernetes.Discovery().RESTClient().Post().
+	request := c.Kubernetes.CoreV1().RESTClient().Post().
 		AbsPath("/apis", gv.Group, gv.Version, found.TaintRules.Resource).
 		Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body(body)
 	if as != (kube.Account{}) {

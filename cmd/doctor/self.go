@@ -13,7 +13,9 @@ import (
 const (
 	// selfLimit bounds one check of a process.
 	selfLimit = 10 * time.Second
-	// againSoon is the pause while something isn't as needed, againLater while all is.
+	// While something isn't as needed it looks again after againFirst, and then at
+	// growing pauses up to againSoon; while all is, after againLater.
+	againFirst = time.Second
 	againSoon  = 15 * time.Second
 	againLater = 5 * time.Minute
 )
@@ -40,6 +42,7 @@ func (s *Self) Last() *Report {
 // Run asks until ctx ends. What changed is logged once.
 func (s *Self) Run(ctx context.Context) {
 	said := map[string]string{}
+	soon := againFirst
 	for {
 		report := Run(ctx, selfLimit, s.systems...)
 		if ctx.Err() != nil {
@@ -48,10 +51,12 @@ func (s *Self) Run(ctx context.Context) {
 		s.mu.Lock()
 		s.last = &report
 		s.mu.Unlock()
-		s.tell(said, report)
+		if s.tell(said, report) {
+			soon = againFirst
+		}
 		pause := againLater
 		if report.Worst() != OK {
-			pause = againSoon
+			pause, soon = soon, min(2*soon, againSoon)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -63,8 +68,8 @@ func (s *Self) Run(ctx context.Context) {
 	}
 }
 
-// tell logs each finding that is news.
-func (s *Self) tell(said map[string]string, report Report) {
+// tell logs each finding that is news, and tells whether there was any.
+func (s *Self) tell(said map[string]string, report Report) (news bool) {
 	found := map[string]bool{}
 	for _, f := range report.Findings {
 		found[f.Check] = true
@@ -73,6 +78,7 @@ func (s *Self) tell(said map[string]string, report Report) {
 		if said[f.Check] == before || !known && f.State == OK {
 			continue
 		}
+		news = true
 		level := slog.LevelWarn
 		if f.State == OK {
 			level = slog.LevelInfo
@@ -85,4 +91,5 @@ func (s *Self) tell(said map[string]string, report Report) {
 			delete(said, check)
 		}
 	}
+	return news
 }

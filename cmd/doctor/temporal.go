@@ -55,6 +55,7 @@ func (t Temporal) judge(state temporal.State, err error) []Finding {
 		server.Found = fmt.Sprintf("Temporal at %s doesn't answer: %v", t.Address, err)
 		server.Without = "no case is opened and none goes on, and nothing else of Temporal was looked at; marks stay as they are"
 		server.Remedy = "See that SICKBAY_TEMPORAL_ADDRESS leads to its frontend, and that SICKBAY_TEMPORAL_TLS_* and SICKBAY_TEMPORAL_API_KEY_FILE are what it asks for."
+		server.stops = true
 		return []Finding{server}
 	}
 	if older(state.Server, testedServer) {
@@ -65,13 +66,13 @@ func (t Temporal) judge(state temporal.State, err error) []Finding {
 	if !state.Exists && err == nil {
 		namespace.State, namespace.Found = Missing, "there is no such namespace"
 		namespace.Without = "no case is opened and none goes on"
-		namespace.Remedy = setUp
+		namespace.Remedy, namespace.stops = setUp, true
 		return []Finding{server, namespace}
 	}
 	if !state.Exists {
 		namespace.State, namespace.Found = Missing, err.Error()
 		namespace.Without = "no case is opened and none goes on"
-		namespace.Remedy = "Give this caller the roles read and write in the namespace."
+		namespace.Remedy, namespace.stops = "Give this caller the roles read and write in the namespace.", true
 		return []Finding{server, namespace}
 	}
 	namespace.Found = fmt.Sprintf("%s, kept for %s", state.Status, days(state.Retention))
