@@ -137,7 +137,7 @@ func (b *bench) startSickbay(ctx context.Context) error {
 	for _, command := range []string{"worker", "starter"} {
 		address, err := product.Start(ctx, b.stack, product.Service{
 			Binary: b.binary, Command: command,
-			Env: []string{"SICKBAY_MODE=enforce", "SICKBAY_LEADER_ELECTION_NAMESPACE=default", "SICKBAY_LOG_LEVEL=warn"},
+			Env: []string{"SICKBAY_MODE=enforce", "SICKBAY_LOG_LEVEL=warn"},
 		})
 		if err != nil {
 			return err

@@ -88,7 +88,7 @@ func (s *site) begin(ctx context.Context) error {
 		return err
 	}
 	env := append([]string{
-		"SICKBAY_LEADER_ELECTION_NAMESPACE=default", "SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(),
+		"SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(),
 	}, s.kubernetes...)
 	began := time.Now()
 	for _, command := range []string{"worker", "starter"} {

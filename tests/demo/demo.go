@@ -176,13 +176,12 @@ func (d *demo) startSickbay(ctx context.Context, watched bool) error {
 // are seconds where a real one has minutes; a watched cluster gets the defaults
 // and what the caller's own variables say.
 func (d *demo) environment(watched bool) []string {
-	set := append(product.Environment(d.stack), "SICKBAY_STOP_TIMEOUT=10s")
+	set := []string{"SICKBAY_STOP_TIMEOUT=10s"}
 	if watched {
 		// Without an election nothing is written into the cluster.
 		return append(set, "SICKBAY_LEADER_ELECTION_ENABLED=false", "SICKBAY_MODE="+d.mode)
 	}
 	return append(set,
-		"SICKBAY_LEADER_ELECTION_NAMESPACE=default",
 		"SICKBAY_MODE="+d.mode,
 		"SICKBAY_GRACE=20s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
 		"SICKBAY_HYSTERESIS=5s", "SICKBAY_COOL_DOWN=5s", "SICKBAY_MARK_RETRY=2s",

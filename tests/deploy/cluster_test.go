@@ -99,7 +99,7 @@ func apart(t *testing.T, st *stack.Stack, client kubernetes.Interface) {
 	t.Helper()
 	schema, err := client.FlowcontrolV1().FlowSchemas().Get(t.Context(), "sickbay", metav1.GetOptions{})
 	must(t, err)
-	for account, ours := range map[string]bool{"starter": true, "worker": true, "default": false} {
+	for account, ours := range map[string]bool{"sickbay-starter": true, "sickbay-worker": true, "default": false} {
 		config, err := st.ServiceAccountConfig(t.Context(), deploy.Namespace, account)
 		must(t, err)
 		for _, path := range []string{"/version", "/api/v1/nodes?limit=1"} {

@@ -133,6 +133,8 @@ type Overlay struct {
 	Components []string
 	// Settings are variables of the ConfigMap.
 	Settings map[string]string
+	// Namespace and Prefix are what a site may try to rename everything by.
+	Namespace, Prefix string
 	// Patches are strategic merge patches, each with what it is for.
 	Patches []Patch
 }
@@ -178,6 +180,12 @@ func (o Overlay) Write(folder string) error {
 		components = append(components, component)
 	}
 	document["components"] = components
+	if o.Namespace != "" {
+		document["namespace"] = o.Namespace
+	}
+	if o.Prefix != "" {
+		document["namePrefix"] = o.Prefix
+	}
 	if len(o.Settings) > 0 {
 		var literals []string
 		for name, value := range o.Settings {

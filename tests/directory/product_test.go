@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 	s.Directory = directory.New(client, "sickbay")
 	s.server = &server{Directory: s.Directory, t: t, stack: st, client: client}
 	s.run("worker", "SICKBAY_MODE=enforce", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=2s", "SICKBAY_COOL_DOWN=1s")
-	s.run("starter", "SICKBAY_MARK_CHECK=1s", "SICKBAY_LEADER_ELECTION_NAMESPACE=default")
+	s.run("starter", "SICKBAY_MARK_CHECK=1s")
 	return s
 }
 

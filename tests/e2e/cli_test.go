@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
@@ -384,6 +386,75 @@ func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 		}
 		return nil
 	})
+	s.viewer()
+}
+
+// viewer runs the commands for people that ask a cluster with the role that is shipped for them: nothing
+// is refused, and nothing in it is left unused.
+func (s *cliScene) viewer() {
+	s.t.Helper()
+	const user, role = "viewer", "sickbay-viewer"
+	if _, err := s.kube.RbacV1().ClusterRoleBindings().Create(s.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	kubeconfig, err := s.stack.UserKubeconfig(user)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually("the role is in force", 20*time.Second, func(context.Context) error {
+		if a := s.types(s.binary, "devices", "--kubeconfig", kubeconfig); a.code != 0 {
+			return fmt.Errorf("exit code %d: %s", a.code, a.err)
+		}
+		return nil
+	})
+	before, err := s.stack.Calls(user)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{"devices", "--class", simnode.DefaultDriver}, {"device", s.sick.String()}, {"pod", "default/train-0"},
+	} {
+		s.wants(strings.Join(command, " "), s.types(s.binary, append(command, "--kubeconfig", kubeconfig)...), 0)
+	}
+	if err := s.stack.StartProcess(s.t.Context(), stack.Process{
+		Name: "viewing", Path: s.binary, Args: []string{"devices", "--watch", "--kubeconfig", kubeconfig}, Env: product.Environment(s.stack),
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	objects, err := deploy.Rights(s.t.Context(), deploy.Overlay{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	granted, err := deploy.RoleRights(objects, role)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually("each of its rights is used", 20*time.Second, func(context.Context) error {
+		made, err := s.stack.Calls(user)
+		if err != nil {
+			return err
+		}
+		used := deploy.RightSet{}
+		for _, call := range made[len(before):] {
+			if call.Code == http.StatusForbidden {
+				s.t.Errorf("it lacks the right to %s", call)
+			}
+			used[deploy.Right{Group: call.APIGroup, Resource: call.Resource, Subresource: call.Subresource, Verb: call.Verb}] = true
+		}
+		for _, right := range granted.Sorted() {
+			if !used[right] {
+				return fmt.Errorf("it may %s, and never did", right)
+			}
+		}
+		return nil
+	})
+	if err := s.stack.StopPart(s.t.Context(), "viewing"); err != nil {
+		s.t.Error(err)
+	}
 }
 
 // A table that goes on showing says so when the API server is away: a watch whose

@@ -23,6 +23,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
@@ -32,10 +33,12 @@ import (
 
 const taskQueue = "sickbay"
 
-// cluster is a stack with simulated nodes and the clients that tests use.
+// cluster is a stack with simulated nodes and the clients that tests use. What a
+// test does itself, it does as an administrator; what Sickbay does, as its accounts.
 type cluster struct {
 	t         testing.TB
 	stack     *stack.Stack
+	accounts  *deploy.Accounts
 	nodes     *simnode.Cluster
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
@@ -55,7 +58,12 @@ func start(t testing.TB, opts stack.Options, nodes, devices int) *cluster {
 	c.kube = kubernetes.NewForConfigOrDie(c.stack.RESTConfig())
 	c.dynamic = dynamic.NewForConfigOrDie(c.stack.RESTConfig())
 	c.discovery = discovery.NewDiscoveryClientForConfigOrDie(c.stack.RESTConfig())
-	c.marks = kube.NewMarkWriter(c.dynamic, kube.NewDiscovery(c.discovery, time.Second))
+	var err error
+	if c.accounts, err = deploy.Grant(t.Context(), c.stack, deploy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	worker := c.accounts.Worker.Config
+	c.marks = kube.NewMarkWriter(dynamic.NewForConfigOrDie(worker), kube.NewDiscovery(discovery.NewDiscoveryClientForConfigOrDie(worker), time.Second))
 	if nodes > 0 {
 		c.nodes = simnode.Start(t, c.stack.SimulatorConfig(), simnode.Options{HeartbeatEvery: time.Second})
 		if err := c.nodes.Add(t.Context(), simnode.MakeNodes("node", nodes, devices)...); err != nil {
@@ -106,10 +114,12 @@ func (c *cluster) work(policy quarantine.Policy) (stop func()) {
 // workLogging is work with the worker's log, which is the audit trail too.
 func (c *cluster) workLogging(policy quarantine.Policy, logger *slog.Logger) (stop func()) {
 	c.t.Helper()
+	account := c.accounts.Worker.Config
 	worker, err := workers.New(workers.Options{
 		Temporal: c.temporal, Namespace: c.stack.TemporalNamespace(), TaskQueue: taskQueue,
-		Kubernetes: c.kube, Dynamic: c.dynamic, Discovery: c.discovery,
-		Policy: policy, Catalogue: reason.Builtin(), Logger: logger, Registerer: prometheus.NewRegistry(),
+		Kubernetes: kubernetes.NewForConfigOrDie(account), Dynamic: dynamic.NewForConfigOrDie(account),
+		Discovery: discovery.NewDiscoveryClientForConfigOrDie(account),
+		Policy:    policy, Catalogue: reason.Builtin(), Logger: logger, Registerer: prometheus.NewRegistry(),
 		StopTimeout: 5 * time.Second,
 	})
 	if err != nil {

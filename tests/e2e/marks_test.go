@@ -124,7 +124,7 @@ func TestAMarkBelongsToItsEpoch(t *testing.T) {
 	// we wrote.
 	writes := func() (count int) {
 		t.Helper()
-		calls, err := c.stack.Calls("admin")
+		calls, err := c.stack.Calls(c.accounts.Worker.User)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,14 +161,9 @@ func TestAMarkBelongsToItsEpoch(t *testing.T) {
 	}
 
 	// Somebody widens the selector: the mark isn't what was written any more.
-	object, err := rules.Get(ctx, kube.MarkName(key), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	unstructured.RemoveNestedField(object.Object, "spec", "deviceSelector", "pool")
-	if _, err := rules.Update(ctx, object, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.change(kube.MarkName(key), func(rule *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(rule.Object, "spec", "deviceSelector", "pool")
+	})
 	report, err = c.marks.Lift(ctx, quarantine.LiftMark{Device: key, Epoch: 3000})
 	outcome("lift of a changed mark", report, err, quarantine.OutcomeChanged)
 	report, err = c.marks.Put(ctx, put(key, 3000, 2))

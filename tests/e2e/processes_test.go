@@ -31,11 +31,11 @@ func fastEnvironment() []string {
 
 // starterEnvironment shortens what a starter waits for.
 func starterEnvironment() []string {
-	return []string{"SICKBAY_MARK_CHECK=1s", "SICKBAY_LEADER_ELECTION_NAMESPACE=default"}
+	return []string{"SICKBAY_MARK_CHECK=1s"}
 }
 
 // process runs `sickbay <command>` under a name as a part of the stack, with the
-// administrator's rights if no other kubeconfig is named. It returns the address
+// rights that are shipped if no other kubeconfig is named. It returns the address
 // of its metrics when the process runs, which may be before what it needs is there.
 func (c *cluster) process(name, command, kubeconfig string, env ...string) (address string) {
 	c.t.Helper()

@@ -59,10 +59,10 @@ func TestAMissingRightToMarkIsNamedAndWaitedFor(t *testing.T) {
 		}
 		return path
 	}
-	c.grantRules("sickbay-worker", readRules())
-	c.grantRules("sickbay-starter", readRules())
-	c.process("worker", "worker", kubeconfig("sickbay-worker"), fastEnvironment()...)
-	c.process("starter", "starter", kubeconfig("sickbay-starter"), append(starterEnvironment(), "SICKBAY_LEADER_ELECTION_ENABLED=false")...)
+	c.grantRules("bare-worker", readRules())
+	c.grantRules("bare-starter", readRules())
+	c.process("worker", "worker", kubeconfig("bare-worker"), fastEnvironment()...)
+	c.process("starter", "starter", kubeconfig("bare-starter"), append(starterEnvironment(), "SICKBAY_LEADER_ELECTION_ENABLED=false")...)
 	key := c.runPod("train-0")
 	c.set(key, corev1.ResourceHealthStatusUnhealthy, fallenOff)
 
@@ -77,7 +77,7 @@ func TestAMissingRightToMarkIsNamedAndWaitedFor(t *testing.T) {
 			t.Errorf("refusal %q doesn't say %q", state.Mark.Detail, want)
 		}
 	}
-	c.grantRules("sickbay-worker", append(readRules(), rbacv1.PolicyRule{
+	c.grantRules("bare-worker", append(readRules(), rbacv1.PolicyRule{
 		APIGroups: []string{"resource.k8s.io"}, Resources: []string{"devicetaintrules"}, Verbs: []string{"create", "update", "delete"},
 	}))
 	c.awaitInForce(key)

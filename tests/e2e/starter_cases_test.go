@@ -304,7 +304,7 @@ func TestATaintAPIThatAppearsLaterIsWatched(t *testing.T) {
 // discovery says of the API group with the taint rules.
 func (c *cluster) hideTaintRules(hidden *atomic.Bool) *rest.Config {
 	c.t.Helper()
-	config := c.stack.RESTConfig()
+	config := c.accounts.Starter.Config
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		c.t.Fatal(err)

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sickbay-dev/sickbay/starter"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -60,7 +62,7 @@ func TestALeaderThatLosesItsLeaseStopsSending(t *testing.T) {
 	key := c.runPod("train-0")
 	o := c.observe("a")
 	c.leads(o)
-	leases := c.kube.CoordinationV1().Leases("default")
+	leases := c.kube.CoordinationV1().Leases(deploy.Namespace)
 	other := "somebody-else"
 	c.eventually("the Lease is taken", 10*time.Second, func(ctx context.Context) error {
 		lease, err := leases.Get(ctx, "sickbay-starter", getOptions)
@@ -132,7 +134,7 @@ func TestAStarterThatIsAloneWritesNoLease(t *testing.T) {
 	c.leads(o)
 	c.unhealthy(key)
 	c.awaitSent(o, 1)
-	list, err := c.kube.CoordinationV1().Leases("default").List(t.Context(), listOptions)
+	list, err := c.kube.CoordinationV1().Leases(deploy.Namespace).List(t.Context(), listOptions)
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("%d Leases, %v; want none", len(list.Items), err)
 	}
@@ -146,8 +148,18 @@ func TestAStarterThatCanNeverLeadIsNotReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The account that is shipped has its Lease in its own namespace only.
+	const user = "anywhere"
+	c.grantRules(user, append(readRules(), rbacv1.PolicyRule{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"},
+	}))
+	kubeconfig, err := c.stack.UserKubeconfig(user)
+	if err != nil {
+		t.Fatal(err)
+	}
 	address, err := product.Start(t.Context(), c.stack, product.Service{
-		Binary: binary, Command: "starter", Env: []string{"SICKBAY_LEADER_ELECTION_NAMESPACE=nowhere"}, Ready: "/healthz",
+		Binary: binary, Command: "starter", Ready: "/healthz",
+		Env: []string{"SICKBAY_KUBECONFIG=" + kubeconfig, "SICKBAY_LEADER_ELECTION_NAMESPACE=nowhere"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/starter"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -100,7 +101,7 @@ type observer struct {
 // observe runs a starter until the test ends or it is stopped.
 func (c *cluster) observe(identity string, change ...func(*starter.Options)) *observer {
 	c.t.Helper()
-	return c.observeAs(c.stack.RESTConfig(), identity, change...)
+	return c.observeAs(c.accounts.Starter.Config, identity, change...)
 }
 
 func (c *cluster) observeAs(config *rest.Config, identity string, change ...func(*starter.Options)) *observer {
@@ -110,7 +111,7 @@ func (c *cluster) observeAs(config *rest.Config, identity string, change ...func
 		Kubernetes: kubernetes.NewForConfigOrDie(config), Dynamic: dynamic.NewForConfigOrDie(config),
 		Cases: o.spy, Answers: starter.Answers{NoCase: devicewf.ErrNoCase, Retryable: devicewf.Retryable},
 		Catalogue: reason.Builtin(), Log: slog.New(slog.NewTextHandler(o.log, nil)), Registerer: o.registry,
-		Identity: identity, Namespace: "default",
+		Identity: identity, Namespace: deploy.Namespace,
 		Timing: starter.Timing{
 			Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 200 * time.Millisecond,
 			Quiet: 100 * time.Millisecond, SettleLimit: time.Second, InventoryQuiet: 200 * time.Millisecond,

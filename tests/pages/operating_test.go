@@ -63,7 +63,7 @@ func newSite(t *testing.T) *site {
 	if s.binary, err = product.Shared(); err != nil {
 		t.Fatal(err)
 	}
-	s.starter = s.start("starter", "/healthz", "SICKBAY_LEADER_ELECTION_NAMESPACE=default")
+	s.starter = s.start("starter", "/healthz")
 	s.env = s.terminal()
 	return s
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
@@ -20,8 +22,8 @@ func SearchAttributes() map[string]string {
 	return wanted
 }
 
-// Environment points Sickbay at a stack: at its Temporal, and at its cluster if it
-// runs one.
+// Environment points a command at a stack: at its Temporal, and at its cluster, as an
+// administrator, if it runs one.
 func Environment(st *stack.Stack) []string {
 	env := []string{
 		"SICKBAY_TEMPORAL_ADDRESS=" + st.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE=" + st.TemporalNamespace(),
@@ -49,21 +51,47 @@ type Service struct {
 }
 
 // Start runs a service as a process of a stack, and returns where it serves its
-// metrics and probes once it is ready.
+// metrics and probes once it is ready. Unless its variables name another kubeconfig it
+// runs as its ServiceAccount, with the rights that are shipped for its mode.
 func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err error) {
 	port, err := st.FreePort()
 	if err != nil {
 		return "", err
 	}
 	address = fmt.Sprintf("127.0.0.1:%d", port)
+	account, err := accountOf(ctx, st, s)
+	if err != nil {
+		return "", err
+	}
 	url := "http://" + address + cmp.Or(s.Ready, "/readyz")
 	err = st.StartProcess(ctx, stack.Process{
 		Name: cmp.Or(s.Name, s.Command), Path: s.Binary, Args: []string{s.Command},
-		Env:   slices.Concat(Environment(st), []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
+		Env:   slices.Concat(Environment(st), account, []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
 		Ready: stack.Answers(url),
 	})
 	if err != nil {
 		return "", fmt.Errorf("start sickbay %s: %w", s.Command, err)
 	}
 	return address, nil
+}
+
+// accountOf points a service at the stack's cluster as the account that it has there.
+func accountOf(ctx context.Context, st *stack.Stack, s Service) (env []string, err error) {
+	named := func(variable string) bool { return strings.HasPrefix(variable, "SICKBAY_KUBECONFIG=") }
+	if st.KubernetesVersion() == "" || slices.ContainsFunc(s.Env, named) {
+		return nil, nil
+	}
+	var components []string
+	if slices.Contains(s.Env, "SICKBAY_MODE=enforce") {
+		components = append(components, deploy.Enforce)
+	}
+	accounts, err := deploy.Grant(ctx, st, components...)
+	if err != nil {
+		return nil, fmt.Errorf("give sickbay %s its rights: %w", s.Command, err)
+	}
+	account := accounts.Worker
+	if s.Command == "starter" {
+		account = accounts.Starter
+	}
+	return []string{"SICKBAY_KUBECONFIG=" + account.Kubeconfig, "SICKBAY_LEADER_ELECTION_NAMESPACE=" + deploy.Namespace}, nil
 }

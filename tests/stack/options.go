@@ -26,6 +26,10 @@ type Options struct {
 	SchedulerFlags         []string
 	ControllerManagerFlags []string
 
+	// Provokes is set by a test that has Sickbay's accounts refused on purpose. What
+	// they ask of this stack isn't written for CallsVariable.
+	Provokes bool
+
 	// Temporal runs the Temporal server and its UI.
 	Temporal bool
 	// TemporalNamespace is created before the server starts. Default "sickbay".

@@ -69,7 +69,7 @@ func newSite(t *testing.T, nodes ...simnode.Node) *site {
 	s.must(err)
 	t.Cleanup(s.temporal.Close)
 	s.cases = devicewf.NewClient(s.temporal, "sickbay")
-	s.run("starter", "starter", "SICKBAY_MARK_CHECK=1s", "SICKBAY_LEADER_ELECTION_NAMESPACE=default")
+	s.run("starter", "starter", "SICKBAY_MARK_CHECK=1s")
 	return s
 }
 
