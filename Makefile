@@ -30,6 +30,8 @@ FUZZTIME ?= 5m
 GOTESTSUM := $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg
 # The packages of the module under tests/ that need root and a real kubelet.
 KUBELET := ./kubelet/... ./realnode/...
+# CALLS is where the stacks of a suite write what Sickbay asked of their API servers.
+CALLS = $(abspath $(OUT))/calls
 
 .PHONY: help
 help: ## list what can be done
@@ -48,7 +50,8 @@ build: ## build bin/sickbay
 test: tools compiler parts ## run every test but the kubelet suite
 	@mkdir -p $(OUT)
 	$(GOTESTSUM) --jsonfile $(OUT)/unit.json -- -race -run '$(RUN)' ./...
-	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/stack.json -- -race -p 2 -timeout 30m -run '$(RUN)' \
+	rm -rf $(CALLS)/test
+	cd tests && SICKBAY_STACK_CALLS=$(CALLS)/test $(GOTESTSUM) --jsonfile $(abspath $(OUT))/stack.json -- -race -p 2 -timeout 30m -run '$(RUN)' \
 		$$(go list ./... | grep -vE '/(kubelet|realnode)(/|$$)')
 
 .PHONY: check
@@ -76,7 +79,12 @@ kubelet: tools compiler ## run the suite on a real kubelet, 1.36 and 1.37 (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "the kubelet suite needs root: sudo make kubelet"; exit 1; fi
 	@mkdir -p $(OUT)
 	go -C tests run ./stack/cmd/stack --build-only --node
-	cd tests && $(GOTESTSUM) --jsonfile $(abspath $(OUT))/kubelet.json -- -race -p 1 -parallel 5 -timeout 30m -run '$(RUN)' $(KUBELET)
+	rm -rf $(CALLS)/kubelet
+	cd tests && SICKBAY_STACK_CALLS=$(CALLS)/kubelet $(GOTESTSUM) --jsonfile $(abspath $(OUT))/kubelet.json -- -race -p 1 -parallel 5 -timeout 30m -run '$(RUN)' $(KUBELET)
+
+.PHONY: rights
+rights: ## after `make test` and `make kubelet`: compare the rights in deploy/ with the calls that were made
+	go -C tests run ./checks/rights $(if $(filter .,$(RUN)),,--partial) $(CALLS)/test $(CALLS)/kubelet
 
 .PHONY: stack
 stack: ## start the development stack and print its addresses; Ctrl-C ends it

@@ -229,6 +229,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 		s.stopIfThere(ctx, APIServer),
 		s.stopIfThere(ctx, Etcd))
 
+	failures = append(failures, s.writeCalls())
 	s.spawner.close()
 	s.spawner = nil
 	s.ports.release()
