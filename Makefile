@@ -21,6 +21,9 @@ CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # PAGES are the tests that run the pages of the docs.
 PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestAnOperatorWhoFollows
+# VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
+# empty is the version that tests/checks/vuln pins.
+VULNDB ?=
 # RUN narrows tests to those whose names match.
 RUN ?= .
 # SEED and FUZZTIME are for `make long`.
@@ -68,6 +71,10 @@ check: tools ## check form, vet, staticcheck, workflowcheck, the docs' tables, a
 	go -C tests test ./checks/...
 	go test ./pkg/config ./pkg/reason
 	go -C tests run ./checks/breaks --no-stack
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities that the product reaches; VULNDB=latest or https://vuln.go.dev for the newest
+	go -C tests run ./checks/vuln -db '$(VULNDB)'
 
 .PHONY: e2e
 e2e: tools compiler parts ## run the tests that need a whole stack, and only those
