@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +17,7 @@ func smallSizes() sizes {
 	}
 }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 func binary(t *testing.T) string {
 	t.Helper()

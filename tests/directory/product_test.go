@@ -27,13 +27,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 const fallenOff = "XID 79: GPU has fallen off the bus"
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -12,13 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/product"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 // fastEnvironment sets windows of seconds where the defaults are minutes.
 func fastEnvironment() []string {

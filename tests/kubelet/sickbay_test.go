@@ -27,13 +27,7 @@ import (
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 // sickbay is a starter and a worker that run, in mode enforce, and what asks
 // them. Its windows are the product's own but for those that a test waits for.

@@ -29,15 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands of docs/operating.md say into it")
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 // site is a cluster with a Temporal that nobody prepared for Sickbay.
 type site struct {

@@ -1,9 +1,10 @@
 // Package product runs Sickbay as it is deployed: its one binary, built from
 // this clone, with its services as processes of a stack.
 //
-// It owns how the binary is built, how a service is pointed at a stack, and when
-// it counts as started. It must never know what a test or a demo wants of
-// Sickbay: policies and windows come from the caller, as variables.
+// It owns how the binary is built, of this version and of an earlier one, how a
+// service is pointed at a stack, and when it counts as started. It must never know
+// what a test or a demo wants of Sickbay: policies and windows come from the caller,
+// as variables.
 package product
 
 import (
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // module is Sickbay's own, which the module under tests/ replaces by the clone.
@@ -21,37 +23,54 @@ const module = "github.com/sickbay-dev/sickbay"
 
 // Build builds the binary into a folder and returns its path.
 func Build(ctx context.Context, folder string) (string, error) {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	root, err := clone(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find the clone that module %s is in: %w; run from inside its tests/", module, err)
+		return "", err
 	}
 	binary := filepath.Join(folder, "sickbay")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
-	build.Dir = strings.TrimSpace(string(root))
+	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build sickbay: %w\n%s", err, output)
 	}
 	return binary, nil
 }
 
-// shared is the binary that all tests of one process run.
-var shared = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "sickbay-bin-")
+// clone is where this version's source is.
+func clone(ctx context.Context) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("find the clone that module %s is in: %w; run from inside its tests/", module, err)
 	}
-	return Build(context.Background(), folder)
-})
+	return strings.TrimSpace(string(root)), nil
+}
+
+// shared is the binary that all tests of one process run.
+var shared struct {
+	once   sync.Once
+	folder string
+	binary string
+	err    error
+}
 
 // Shared builds the binary at its first call, and returns the same one at every
-// later one. A package of tests that calls it ends with Clean in its TestMain.
-func Shared() (string, error) { return shared() }
+// later one. A package of tests that calls it has Main as its TestMain.
+func Shared() (string, error) {
+	shared.once.Do(func() {
+		if shared.folder, shared.err = os.MkdirTemp("", "sickbay-bin-"); shared.err == nil {
+			shared.binary, shared.err = Build(context.Background(), shared.folder)
+		}
+	})
+	return shared.binary, shared.err
+}
 
-// Clean removes what Shared built.
-func Clean() error {
-	binary, err := shared()
-	if err != nil {
-		return nil // there is none; whoever wanted it was told why
+// Main is the TestMain of a package whose tests run what Shared built: it runs them
+// and removes that.
+func Main(m *testing.M) {
+	code := m.Run()
+	if err := os.RemoveAll(shared.folder); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
 	}
-	return os.RemoveAll(filepath.Dir(binary))
+	os.Exit(code)
 }

@@ -5,10 +5,8 @@ package ui
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -29,13 +27,7 @@ import (
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 // site is Sickbay on a control plane with simulated nodes, and a browser.
 type site struct {
