@@ -23,9 +23,9 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 		granted []string
 		wanted  []kube.Right
 	}{
-		{"starter", base["starter"], kube.StarterRights("sickbay", "sickbay-starter")},
-		{"worker", base["worker"], kube.WorkerRights(false)},
-		{"worker", slices.Concat(base["worker"], marks["worker"]), kube.WorkerRights(true)},
+		{"starter", base["sickbay-starter"], kube.StarterRights("sickbay", "sickbay-starter")},
+		{"worker", base["sickbay-worker"], kube.WorkerRights(false)},
+		{"worker", slices.Concat(base["sickbay-worker"], marks["sickbay-worker"]), kube.WorkerRights(true)},
 	} {
 		var wanted []string
 		for _, right := range c.wanted {
