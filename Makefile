@@ -24,6 +24,11 @@ PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestAnOpe
 # VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
 # empty is the version that tests/checks/vuln pins.
 VULNDB ?=
+# IMAGE is what `make image` makes, by IMAGE_ENGINE with IMAGE_FLAGS, for example
+# IMAGE_FLAGS="--build-arg BASE=gcr.io/distroless/static:nonroot".
+IMAGE ?= ghcr.io/sickbay-dev/sickbay:dev
+IMAGE_ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell command -v $(engine))))
+IMAGE_FLAGS ?=
 # RUN narrows tests to those whose names match.
 RUN ?= .
 # SEED and FUZZTIME are for `make long`.
@@ -48,6 +53,17 @@ demo: ## start everything, let faults happen, show the devices; Ctrl-C ends it. 
 .PHONY: build
 build: ## build bin/sickbay
 	go build -o $(BIN)/sickbay .
+
+.PHONY: image
+image: ## build the container image, with docker, podman or buildah
+	@if [ -z "$(IMAGE_ENGINE)" ]; then echo "make image wants docker, podman or buildah, and finds none"; exit 1; fi
+	@changes=$$(git status --porcelain); \
+	$(IMAGE_ENGINE) build \
+		--build-arg VERSION="$$(git describe --tags --always --dirty)" \
+		--build-arg COMMIT="$$(git rev-parse HEAD)" \
+		--build-arg COMMIT_TIME="$$(git log -1 --format=%cI)" \
+		--build-arg MODIFIED="$${changes:+true}" \
+		$(IMAGE_FLAGS) --tag $(IMAGE) .
 
 .PHONY: test
 test: tools compiler parts ## run every test but the kubelet suite

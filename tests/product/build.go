@@ -21,14 +21,16 @@ import (
 // module is Sickbay's own, which the module under tests/ replaces by the clone.
 const module = "github.com/sickbay-dev/sickbay"
 
-// Build builds the binary into a folder and returns its path.
+// Build builds the binary into a folder and returns its path. It is the one that the
+// image has, but for what is stamped into it.
 func Build(ctx context.Context, folder string) (string, error) {
 	root, err := clone(ctx)
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(folder, "sickbay")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build sickbay: %w\n%s", err, output)

@@ -6,8 +6,8 @@
 //	n := realnode.Start(t, s, realnode.Options{})
 //	d, err := n.StartDriver(ctx, fakedriver.Defaults(fakedriver.Nasty))
 //
-// It owns the node's directory, its bridge, its address on the loopback
-// interface, its cgroup and its mounts, and leaves none of them behind; what a
+// It owns the node's directory, its bridge, its address and those of Services on
+// the loopback interface, its cgroup and its mounts, and leaves none of them behind; what a
 // killed test left is removed by the next start. There is one such node on a
 // machine at a time, because a kubelet's device plugin directory is a fixed
 // path: a second start waits for the first to stop.

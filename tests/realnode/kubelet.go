@@ -49,8 +49,8 @@ func (n *Node) kubeletConfig(healthz int) map[string]any {
 		"containerRuntimeEndpoint": "unix://" + n.path("containerd.sock"),
 		"makeIPTablesUtilChains":   false,
 		"resolvConf":               "",
-		"clusterDNS":               []string{"10.96.0.10"},
-		"clusterDomain":            "cluster.local",
+		"clusterDNS":               []string{dnsIP},
+		"clusterDomain":            clusterDomain,
 
 		// A test machine's full disk must not evict the test.
 		"evictionHard":                map[string]string{"memory.available": "100Mi", "nodefs.available": "200Mi", "imagefs.available": "200Mi"},

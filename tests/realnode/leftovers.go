@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,27 +192,12 @@ func removeNetwork(ctx context.Context) error {
 	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
 		failures = append(failures, run(ctx, "ip", "link", "delete", bridge))
 	}
-	there, err := hasAddress()
-	if err != nil {
-		failures = append(failures, err)
-	}
-	if there {
-		failures = append(failures, run(ctx, "ip", "address", "delete", nodeIP+"/32", "dev", "lo"))
+	addresses, err := ourAddresses()
+	failures = append(failures, err)
+	for _, address := range addresses {
+		failures = append(failures, run(ctx, "ip", "address", "delete", address, "dev", "lo"))
 	}
 	return errors.Join(failures...)
-}
-
-// hasAddress says whether the loopback interface has the node's address.
-func hasAddress() (bool, error) {
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		return false, fmt.Errorf("look for the node's address: %w", err)
-	}
-	addresses, err := lo.Addrs()
-	if err != nil {
-		return false, fmt.Errorf("look for the node's address: %w", err)
-	}
-	return slices.ContainsFunc(addresses, func(a net.Addr) bool { return a.String() == nodeIP+"/32" }), nil
 }
 
 // removeContents empties a directory and leaves it: others may have made it.

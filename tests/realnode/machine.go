@@ -71,7 +71,7 @@ func takeMachine(ctx context.Context, logf func(string, ...any)) (_ *machine, er
 	if err := makeCgroup(); err != nil {
 		return nil, err
 	}
-	if err := run(ctx, "ip", "address", "replace", nodeIP+"/32", "dev", "lo"); err != nil {
+	if err := addAddress(ctx, nodeIP); err != nil {
 		return nil, fmt.Errorf("give the node its address: %w", err)
 	}
 	return m, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ type Node struct {
 	programs stack.Binaries
 	own      map[string]string // our own programs by name
 	machine  *machine
+	services *services
 
 	mu      sync.Mutex
 	started []string // parts on the node, in the order of their start
@@ -141,6 +143,10 @@ func Run(ctx context.Context, s *stack.Stack, opts Options) (_ *Node, err error)
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not started within %s", startLimit))
 	defer cancel()
 	if err := n.startRuntime(ctx); err != nil {
+		return nil, err
+	}
+	apiServer := strings.TrimPrefix(s.APIServerURL(), "https://")
+	if n.services, err = startServices(client, apiServer, opts.Logf); err != nil {
 		return nil, err
 	}
 	if err := n.startKubelet(ctx); err != nil {
@@ -247,6 +253,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	for i := len(started) - 1; i >= 0; i-- {
 		failures = append(failures, n.stack.StopPart(ctx, started[i]))
+	}
+	if n.services != nil {
+		n.services.stop()
 	}
 	if err := n.client.CoreV1().Nodes().Delete(ctx, n.opts.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		failures = append(failures, fmt.Errorf("delete node %s: %w", n.opts.Name, err))

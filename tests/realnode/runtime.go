@@ -48,10 +48,11 @@ state = "%[1]s/containerd/state"
   stream_server_address = "127.0.0.1"
 `
 
-// cniConfig is a bridge that reaches the machine and nothing else.
+// cniConfig is a bridge whose way out is the machine, which leads to Services (see
+// services.go) and, without NAT, to nothing else.
 const cniConfig = `{"cniVersion": "0.4.0", "name": "sickbay", "plugins": [
  {"type": "bridge", "bridge": "` + bridge + `", "isGateway": true, "ipMasq": false,
-  "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "` + podNet + `"}]]}},
+  "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "` + podNet + `"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
  {"type": "loopback"}]}
 `
 
@@ -90,8 +91,14 @@ func (n *Node) startRuntime(ctx context.Context) error {
 	if err := writeImage(archive, n.own["pause"]); err != nil {
 		return err
 	}
+	return n.ImportImage(ctx, archive)
+}
+
+// ImportImage makes an image known to the node, under the names that its archive
+// gives it. Pods find it unless they want it pulled.
+func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	if err := n.ctr(ctx, "--namespace", "k8s.io", "images", "import", "--local", archive); err != nil {
-		return fmt.Errorf("import the image: %w", err)
+		return fmt.Errorf("import the image %s: %w", archive, err)
 	}
 	return nil
 }
