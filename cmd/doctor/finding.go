@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -59,6 +60,8 @@ type Check struct {
 	// Lost says what isn't known if it fails.
 	Lost string
 	Ask  func(ctx context.Context) ([]Finding, error)
+	// Limit is how long it may take, where that isn't what all may take.
+	Limit time.Duration
 }
 
 // unknown is the finding of a check that failed.
@@ -111,7 +114,7 @@ func (s System) look(ctx context.Context, limit time.Duration) []Finding {
 }
 
 func (c Check) ask(ctx context.Context, limit time.Duration) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, limit))
 	defer cancel()
 	findings, err := c.Ask(ctx)
 	if err != nil {

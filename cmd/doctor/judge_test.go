@@ -176,6 +176,6 @@ func TestWhatRedisSaysOfItself(t *testing.T) {
 
 func TestWhoPollsTheTaskQueue(t *testing.T) {
 	wants(t, "nobody", judgeWorkers("temporal/workers", "sickbay", nil), Missing, "nobody polls")
-	wants(t, "one, for workflows and activities", judgeWorkers("temporal/workers", "sickbay", []string{"a", "a"}), Degraded, "1: a")
-	wants(t, "two", judgeWorkers("temporal/workers", "sickbay", []string{"a", "b", "a", "b"}), OK, "2: a, b")
+	wants(t, "one", judgeWorkers("temporal/workers", "sickbay", []string{"a"}), Degraded, "1: a")
+	wants(t, "two", judgeWorkers("temporal/workers", "sickbay", []string{"a", "b"}), OK, "2: a, b")
 }

@@ -32,6 +32,8 @@ const (
 	neverMet = "doctor.sickbay.dev/never"
 	// settles bounds each wait for scheduler or controller manager.
 	settles = 10 * time.Second
+	// probeWithin bounds all of them.
+	probeWithin = 5 * settles
 	// cleansWithin bounds the removal of what a probe made, which goes on when the
 	// caller has given up.
 	cleansWithin = 10 * time.Second
@@ -41,7 +43,7 @@ const (
 // that asks for it and is never bound to a node; sees what scheduler and controller
 // manager do; and removes all of it.
 func (c Cluster) Probe(namespace string) Check {
-	return Check{Name: "kubernetes/probe", Lost: "whether scheduler and controller manager act on DeviceTaintRules",
+	return Check{Name: "kubernetes/probe", Limit: probeWithin, Lost: "whether scheduler and controller manager act on DeviceTaintRules",
 		Ask: func(ctx context.Context) (findings []Finding, err error) {
 			found, err := kube.Discover(ctx, c.Kubernetes.Discovery())
 			if err != nil {
@@ -314,7 +316,9 @@ func (p *probe) decided(ctx context.Context) (given, refused bool, err error) {
 // within polls until it is so, an error says otherwise, or the time is over, which
 // is no error.
 func within(ctx context.Context, limit time.Duration, so func(context.Context) (bool, error)) (bool, error) {
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, so)
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		return so(ctx) // a call under way isn't cut off at the limit, to be taken for a failure
+	})
 	switch {
 	case err == nil:
 		return true, nil

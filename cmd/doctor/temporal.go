@@ -12,6 +12,8 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
@@ -120,38 +122,55 @@ func attributeNames() []string {
 func (t Temporal) Workers() Check {
 	name := "temporal/workers"
 	return Check{Name: name, Lost: "whether workers run", Ask: func(ctx context.Context) ([]Finding, error) {
-		var polling []string
-		for _, kind := range []enumspb.TaskQueueType{enumspb.TASK_QUEUE_TYPE_WORKFLOW, enumspb.TASK_QUEUE_TYPE_ACTIVITY} {
-			queue, err := t.Client.DescribeTaskQueue(ctx, t.TaskQueue, kind)
-			if err != nil {
-				return nil, fmt.Errorf("describe task queue %s: %w", t.TaskQueue, err)
-			}
-			var last []string
-			for _, poller := range queue.GetPollers() {
-				if time.Since(poller.GetLastAccessTime().AsTime()) < pollsWithin {
-					last = append(last, poller.GetIdentity())
-				}
-			}
-			if len(last) == 0 {
-				polling = nil
-				break
-			}
-			polling = append(polling, last...)
+		// A queue has partitions, and an idle worker waits at a few of them.
+		partitions, err := t.Client.WorkflowService().ListTaskQueuePartitions(ctx, &workflowservice.ListTaskQueuePartitionsRequest{
+			Namespace: t.Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: t.TaskQueue},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the partitions of task queue %s: %w", t.TaskQueue, err)
 		}
-		return []Finding{judgeWorkers(name, t.TaskQueue, polling)}, nil
+		workflows, err := t.polling(ctx, enumspb.TASK_QUEUE_TYPE_WORKFLOW, partitions.GetWorkflowTaskQueuePartitions())
+		if err != nil {
+			return nil, err
+		}
+		activities, err := t.polling(ctx, enumspb.TASK_QUEUE_TYPE_ACTIVITY, partitions.GetActivityTaskQueuePartitions())
+		if err != nil {
+			return nil, err
+		}
+		both := slices.DeleteFunc(unique(workflows), func(worker string) bool { return !slices.Contains(activities, worker) })
+		return []Finding{judgeWorkers(name, t.TaskQueue, both)}, nil
 	}}
 }
 
+// polling are those who polled one of these partitions lately.
+func (t Temporal) polling(ctx context.Context, kind enumspb.TaskQueueType, partitions []*taskqueuepb.TaskQueuePartitionMetadata) ([]string, error) {
+	var all []string
+	for _, partition := range partitions {
+		queue, err := t.Client.WorkflowService().DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
+			Namespace: t.Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: partition.GetKey()}, TaskQueueType: kind,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("describe task queue %s: %w", partition.GetKey(), err)
+		}
+		for _, poller := range queue.GetPollers() {
+			if time.Since(poller.GetLastAccessTime().AsTime()) < pollsWithin {
+				all = append(all, poller.GetIdentity())
+			}
+		}
+	}
+	return all, nil
+}
+
+// judgeWorkers is given those who take both workflows and activities.
 func judgeWorkers(name, queue string, polling []string) Finding {
 	f := Finding{Check: name, State: OK, Needed: "two workers or more on task queue " + queue}
-	workers := len(unique(polling))
-	f.Found = fmt.Sprintf("%d: %s", workers, names(polling))
-	switch {
-	case workers == 0:
+	f.Found = fmt.Sprintf("%d: %s", len(polling), names(polling))
+	switch len(polling) {
+	case 0:
 		f.State, f.Found = Missing, "nobody polls task queue "+queue
 		f.Without = "cases are opened, and nothing is decided or marked"
 		f.Remedy = "Start workers; see that their SICKBAY_TEMPORAL_NAMESPACE and SICKBAY_TEMPORAL_TASK_QUEUE are these."
-	case workers == 1:
+	case 1:
 		f.State, f.Without = Degraded, "cases stand still while that one is restarted"
 		f.Remedy = "Run at least two workers (deploy/base runs two)."
 	}
