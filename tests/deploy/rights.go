@@ -208,7 +208,7 @@ func awaitGranted(ctx context.Context, admin *rest.Config, granted Grants) error
 	for user, rights := range granted {
 		for right := range rights {
 			for {
-				allowed, err := allows(ctx, client, user, right)
+				allowed, err := Allows(ctx, client, user, right)
 				if allowed {
 					break
 				}
@@ -227,9 +227,15 @@ func awaitGranted(ctx context.Context, admin *rest.Config, granted Grants) error
 	return nil
 }
 
-func allows(ctx context.Context, client kubernetes.Interface, user string, right Right) (bool, error) {
+// Allows asks an API server whether it lets a user use a right.
+func Allows(ctx context.Context, client kubernetes.Interface, user string, right Right) (bool, error) {
+	groups := []string{"system:authenticated"}
+	if name, account := strings.CutPrefix(user, "system:serviceaccount:"); account {
+		namespace, _, _ := strings.Cut(name, ":")
+		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+	}
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Group: right.Group, Resource: right.Resource, Subresource: right.Subresource,
 			Namespace: right.Namespace, Name: right.Name, Verb: right.Verb,
 		}},

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +28,9 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/tests/deploy"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
@@ -62,7 +66,6 @@ var (
 	otherKey   = with("example.com/maintenance", "spec", "taint", "key")
 	foreign    = both(unlabelled, otherKey, without("metadata", "annotations"))
 	finalizer  = with([]any{"example.com/keep"}, "metadata", "finalizers")
-	owner      = with([]any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "b5f2"}}, "metadata", "ownerReferences")
 )
 
 // renamed gives a rule another name, by default that of somebody's maintenance.
@@ -96,7 +99,7 @@ func selectsItsDevice(rule *unstructured.Unstructured) {
 	with(map[string]any{"driver": key.Driver, "pool": key.Pool, "device": key.Device}, "spec", "deviceSelector")(rule)
 }
 
-// policed is a cluster whose policies are tried: everybody on it may do everything to
+// policed is a cluster whose policies are tried: ServiceAccounts may do everything to
 // DeviceTaintRules as far as RBAC goes, so that what is refused the policies refuse.
 type policed struct {
 	*cluster
@@ -193,7 +196,10 @@ func police(t *testing.T, version string, apis []string) *policed {
 	if _, err := p.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: everybody.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: everybody.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts"},
+			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "sickbay"},
+		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,12 +335,17 @@ func updateStatus(rules rules, rule *unstructured.Unstructured) error {
 
 // What Sickbay's own accounts may write is bounded by the API server, whatever
 // RBAC grants them: marks of single devices that evict nobody, and no rule of
-// anybody else. Proves a part of Q5.
+// anybody else. They may do nothing else that is dangerous, and a tenant can write
+// neither marks nor health. Proves a part of Q5 and of Q3.
 func TestWhateverRunsAsSickbayCanOnlyMark(t *testing.T) {
+	latest := stack.Versions()[len(stack.Versions())-1]
 	for _, release := range stack.Versions() {
 		t.Run(release, func(t *testing.T) {
 			apis := map[string][]string{"1.36": {"v1beta2", "v1alpha3"}, "1.37": {"v1", "v1beta2", "v1alpha3"}}[release]
 			p := police(t, release, apis)
+			if release == latest {
+				pages.Run(t, pages.Page{Path: "docs/security.md", Env: p.oneMark(), Update: *updatePage})
+			}
 			worker, starter := p.accounts.Worker.Config, p.accounts.Starter.Config
 
 			impersonated := rest.CopyConfig(p.stack.RESTConfig())
@@ -346,6 +357,12 @@ func TestWhateverRunsAsSickbayCanOnlyMark(t *testing.T) {
 				t.Fatal(err)
 			}
 
+			// An owner that isn't there would have the rule removed.
+			home, err := p.kube.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner := with([]any{map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": home.Name, "uid": string(home.UID)}}, "metadata", "ownerReferences")
 			const (
 				key      = "only the taint key"
 				effect   = "NoExecute would delete"
@@ -461,6 +478,8 @@ func TestWhateverRunsAsSickbayCanOnlyMark(t *testing.T) {
 				})
 			}
 			p.collection(p.accounts.Worker.Config)
+			p.nothingElse()
+			p.tenant()
 			p.lookalikes()
 			p.moved()
 			for _, api := range apis[1:] {
@@ -562,4 +581,113 @@ func (p *policed) moved() {
 			return createDry(rules, p.mark())
 		})
 	}
+}
+
+// nothingElse asks the API server for what none of Sickbay's accounts may do.
+func (p *policed) nothingElse() {
+	p.t.Helper()
+	all := func(group, resource string, verbs ...string) (rights []deploy.Right) {
+		resource, subresource, _ := strings.Cut(resource, "/")
+		for _, verb := range verbs {
+			for _, namespace := range []string{"", "default", "kube-system", deploy.Namespace} {
+				rights = append(rights, deploy.Right{Group: group, Resource: resource, Subresource: subresource, Namespace: namespace, Verb: verb})
+			}
+		}
+		return rights
+	}
+	dangerous := slices.Concat(
+		all("", "secrets", "get", "list", "watch", "create", "update", "patch", "delete"),
+		all("", "configmaps", "get", "list", "create", "update", "delete"),
+		all("", "pods", "create", "update", "patch", "delete", "deletecollection"),
+		all("", "pods/status", "update", "patch"), all("", "pods/exec", "create", "get"), all("", "pods/eviction", "create"),
+		all("", "pods/ephemeralcontainers", "update", "patch"), all("", "pods/log", "get"), all("", "pods/attach", "create", "get"),
+		all("", "nodes", "update", "patch", "delete"), all("", "nodes/status", "update", "patch"), all("", "nodes/proxy", "get", "create"),
+		all("", "serviceaccounts/token", "create"), all("", "users", "impersonate"), all("", "groups", "impersonate"), all("", "serviceaccounts", "impersonate"),
+		all("", "namespaces", "create", "update", "patch", "delete"), all("", "events", "delete", "deletecollection"),
+		all("rbac.authorization.k8s.io", "clusterroles", "create", "update", "bind", "escalate"), all("rbac.authorization.k8s.io", "clusterrolebindings", "create", "update"),
+		all("rbac.authorization.k8s.io", "roles", "create", "update", "bind", "escalate"), all("rbac.authorization.k8s.io", "rolebindings", "create", "update"),
+		all("admissionregistration.k8s.io", "validatingadmissionpolicies", "create", "update", "patch", "delete"),
+		all("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "create", "update", "patch", "delete"),
+		all("resource.k8s.io", "resourceclaims", "create", "update", "patch", "delete"), all("resource.k8s.io", "resourceclaims/status", "update", "patch"),
+		all("resource.k8s.io", "resourceclaims/binding", "update", "patch"), all("resource.k8s.io", "resourceclaims/driver", "associated-node:update", "arbitrary-node:update"),
+		all("resource.k8s.io", "resourceslices", "create", "update", "patch", "delete"), all("resource.k8s.io", "deviceclasses", "create", "update", "delete"),
+		all("coordination.k8s.io", "leases", "delete", "patch"), all("certificates.k8s.io", "certificatesigningrequests", "create"),
+	)
+	for _, account := range []deploy.Account{p.accounts.Starter, p.accounts.Worker} {
+		for _, right := range dangerous {
+			allowed, err := deploy.Allows(p.t.Context(), p.kube, account.User, right)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			if allowed {
+				p.t.Errorf("%s may %s", account.User, right)
+			}
+		}
+	}
+	for account, right := range map[string]deploy.Right{
+		p.accounts.Starter.User: {Group: "resource.k8s.io", Resource: "devicetaintrules", Verb: "create"},
+		p.accounts.Worker.User:  {Group: "coordination.k8s.io", Resource: "leases", Namespace: deploy.Namespace, Verb: "create"},
+	} {
+		// This cluster gives ServiceAccounts all rights on rules, so it asks what is shipped.
+		if p.accounts.Granted[account][right] {
+			p.t.Errorf("%s may %s", account, right)
+		}
+	}
+}
+
+// tenant tries, with the right to edit in a namespace, to write what Sickbay believes.
+func (p *policed) tenant() {
+	p.t.Helper()
+	ctx := p.t.Context()
+	if _, err := p.kube.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "tenant"}},
+	}, metav1.CreateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+	may := func(right deploy.Right) bool {
+		allowed, err := deploy.Allows(ctx, p.kube, "tenant", right)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return allowed
+	}
+	p.eventually("the tenant may edit", 10*time.Second, func(context.Context) error {
+		if !may(deploy.Right{Resource: "pods", Namespace: "default", Verb: "create"}) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	for _, right := range []deploy.Right{
+		{Resource: "pods", Subresource: "status", Namespace: "default", Verb: "update"},
+		{Resource: "pods", Subresource: "status", Namespace: "default", Verb: "patch"},
+		{Group: "resource.k8s.io", Resource: "resourceclaims", Subresource: "status", Namespace: "default", Verb: "update"},
+		{Group: "resource.k8s.io", Resource: "resourceslices", Verb: "create"},
+		{Group: "resource.k8s.io", Resource: "devicetaintrules", Verb: "create"},
+		{Group: "resource.k8s.io", Resource: "devicetaintrules", Verb: "delete"},
+		{Group: "resource.k8s.io", Resource: "devicetaintrules", Verb: "list"},
+	} {
+		if may(right) {
+			p.t.Errorf("a tenant may %s", right)
+		}
+	}
+}
+
+// oneMark marks one device, and returns a terminal for an administrator to look at it.
+func (p *policed) oneMark() []string {
+	p.t.Helper()
+	key, err := device.NewDRA("gpu.example.com", "node-0", "gpu-0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	report, err := p.marks.Put(p.t.Context(), put(key, 1796011403539, 1))
+	if err != nil || report.Outcome != quarantine.OutcomeInForce {
+		p.t.Fatalf("the mark: %+v, %v", report, err)
+	}
+	kubectl, err := deploy.FindKubectl(p.t.Context(), "")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return append(pages.Terminal(p.t, filepath.Join(kubectl.Folder(), "kubectl")), "KUBECONFIG="+p.stack.Kubeconfig())
 }
