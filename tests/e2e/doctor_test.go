@@ -57,7 +57,7 @@ type site struct {
 // device is healthy.
 func startSite(t *testing.T, opts stack.Options) *site {
 	t.Helper()
-	opts.Temporal, opts.Redis = true, true
+	opts.Temporal, opts.Redis, opts.Provokes = true, true, true
 	s := &site{cluster: start(t, opts, 1, 2)}
 	if _, err := deploy.Grant(t.Context(), s.stack, deploy.Enforce); err != nil {
 		t.Fatal(err)

@@ -48,8 +48,16 @@ type cluster struct {
 	marks     *kube.MarkWriter
 }
 
-// start brings up a stack and nodes "node-0" … with devices "gpu-0" … each.
+// start brings up a stack and nodes "node-0" … with devices "gpu-0" … each. Sickbay
+// may make marks in it.
 func start(t testing.TB, opts stack.Options, nodes, devices int) *cluster {
+	t.Helper()
+	return startWith(t, opts, nodes, devices, deploy.Enforce)
+}
+
+// startWith is start where Sickbay has the rights of deploy/base and of these
+// components of it.
+func startWith(t testing.TB, opts stack.Options, nodes, devices int, components ...string) *cluster {
 	t.Helper()
 	if opts.Temporal {
 		opts.SearchAttributes = product.SearchAttributes()
@@ -59,7 +67,7 @@ func start(t testing.TB, opts stack.Options, nodes, devices int) *cluster {
 	c.dynamic = dynamic.NewForConfigOrDie(c.stack.RESTConfig())
 	c.discovery = discovery.NewDiscoveryClientForConfigOrDie(c.stack.RESTConfig())
 	var err error
-	if c.accounts, err = deploy.Grant(t.Context(), c.stack, deploy.Enforce); err != nil {
+	if c.accounts, err = deploy.Grant(t.Context(), c.stack, components...); err != nil {
 		t.Fatal(err)
 	}
 	worker := c.accounts.Worker.Config

@@ -320,10 +320,11 @@ func TestAnEndedProcessLosesNothing(t *testing.T) {
 	}
 }
 
-// In mode observe nothing in the cluster changes, and the case shows what would
-// have been done.
+// In mode observe nothing in the cluster changes, no right to change it is needed, and
+// the case shows what would have been done. The same goes for an API server that can't
+// begin a watch with a list.
 func TestObservingChangesNothing(t *testing.T) {
-	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 2)
+	c := startWith(t, stack.Options{Kubernetes: "1.37", Temporal: true, FeatureGates: map[string]bool{"WatchList": false}}, 1, 2)
 	c.process("worker", "worker", "")
 	c.process("starter", "starter", "", starterEnvironment()...)
 	key := c.runPod("train-0")

@@ -103,7 +103,8 @@ func TestTheShippedRightsAreThoseThatAreUsed(t *testing.T) {
 			if made.Writes() && made.Subresource != "" {
 				t.Errorf("%s writes a subresource: %s", user, made)
 			}
-			if made.Code == http.StatusForbidden {
+			// A worker tries whether the policy holds it to marks.
+			if made.Code == http.StatusForbidden && !made.DryRun {
 				t.Errorf("%s lacks the right to %s: %s", user, made, made.Message)
 			}
 			for _, namespace := range []string{"", made.Namespace} {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 )
 
@@ -22,6 +23,8 @@ type Call struct {
 	// Code is the HTTP status of the answer, Message what a refusal says.
 	Code    int
 	Message string
+	// DryRun changes nothing whatever the answer.
+	DryRun bool
 }
 
 // Writes tells whether the call asks for a change.
@@ -53,6 +56,7 @@ func (s *Stack) Calls(user string) ([]Call, error) {
 	for {
 		var event struct {
 			Verb           string
+			RequestURI     string
 			User           struct{ Username string }
 			ObjectRef      *Call // nil for what isn't about an object
 			ResponseStatus struct {
@@ -72,6 +76,13 @@ func (s *Stack) Calls(user string) ([]Call, error) {
 		}
 		call := *event.ObjectRef
 		call.Verb, call.Code, call.Message = event.Verb, event.ResponseStatus.Code, event.ResponseStatus.Message
+		call.DryRun = dryRun(event.RequestURI)
 		calls = append(calls, call)
 	}
+}
+
+// dryRun tells whether a request asks for no more than what would be.
+func dryRun(uri string) bool {
+	parsed, err := url.Parse(uri)
+	return err == nil && parsed.Query().Has("dryRun")
 }

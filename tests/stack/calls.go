@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,10 +149,7 @@ func countedOf(line []byte) (Counted, bool) {
 	kind := Kind{
 		User: event.User.Username, Agent: agent, Verb: event.Verb,
 		Group: event.ObjectRef.APIGroup, Resource: event.ObjectRef.Resource, Subresource: event.ObjectRef.Subresource,
-		Namespace: event.ObjectRef.Namespace, Code: event.ResponseStatus.Code,
-	}
-	if uri, err := url.Parse(event.RequestURI); err == nil {
-		kind.DryRun = uri.Query().Has("dryRun")
+		Namespace: event.ObjectRef.Namespace, Code: event.ResponseStatus.Code, DryRun: dryRun(event.RequestURI),
 	}
 	return Counted{Kind: kind, Count: 1, Message: event.ResponseStatus.Message}, kind.Ours()
 }
