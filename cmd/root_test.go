@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -112,14 +113,26 @@ func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
 	}
 }
 
-func TestVersionTellsTheCatalogueThatDecisionsAreMadeBy(t *testing.T) {
+func TestVersionTellsTheCatalogueAndWhatIsSpoken(t *testing.T) {
 	text := run(t, "version")
-	if text.code != ExitOK || !strings.Contains(text.out, "reason catalogue 20") {
-		t.Errorf("exit code %d and %q, want the catalogue's version", text.code, text.out)
+	for _, want := range []string{
+		"reason catalogue  20", "v1: events, nodes, pods", "coordination.k8s.io/v1: leases",
+		"resource.k8s.io/v1 or resource.k8s.io/v1beta2: devicetaintrules", "resource.k8s.io/v1: resourceclaims, resourceslices",
+		"client-go v0.", "API v1.", "SDK v1.", "device, state 1", "sickbay.dev/quarantined, format 1", "format 1",
+	} {
+		if text.code != ExitOK || !strings.Contains(text.out, want) {
+			t.Errorf("exit code %d, and nothing says %q in\n%s", text.code, want, text.out)
+		}
 	}
-	var read build
+	var read struct {
+		build
+		Speaks spoken
+	}
 	if err := json.Unmarshal([]byte(run(t, "version", "-o", "json").out), &read); err != nil || read.Catalogue == "" || read.Go == "" {
 		t.Errorf("JSON reads as %+v, %v", read, err)
+	}
+	if want := spokenOf(); !reflect.DeepEqual(read.Speaks, want) {
+		t.Errorf("JSON reads as %+v, want %+v", read.Speaks, want)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // an identity always gets one. held is what the caller held of the shard, or zero.
 func (d *Directory) Claim(ctx context.Context, shard int, held Claim, renew bool) (Claim, error) {
 	results, err := d.run(ctx, d.claim, 1, func(int) ([]string, []any) {
-		return []string{d.names.meta(shard)}, []any{NewID(), held.Generation, flag(renew), format}
+		return []string{d.names.meta(shard)}, []any{NewID(), held.Generation, flag(renew), Format}
 	})
 	if err != nil {
 		return Claim{}, fmt.Errorf("claim shard %d: %w", shard, err)

@@ -12,8 +12,8 @@ import (
 // put every device elsewhere.
 const Shards = 64
 
-// format is the version of the keys and fields; a shard's meta hash carries it.
-const format = "1"
+// Format is the version of the keys and fields; a shard's meta hash carries it.
+const Format = "1"
 
 // Field is a field of an entry. Each has one writer.
 type Field string

@@ -14,6 +14,9 @@ import (
 // resourceGroup is the API group of dynamic resource allocation.
 const resourceGroup = "resource.k8s.io"
 
+// taintRules is the resource that marks are.
+const taintRules = "devicetaintrules"
+
 // taintRuleVersions are the versions of the DeviceTaintRule API that Sickbay
 // speaks, the best first: v1 is served from 1.37, v1beta2 in 1.36 where an
 // operator turned it on (KEP-5055).
@@ -41,7 +44,7 @@ func Discover(_ context.Context, client discovery.DiscoveryInterface) (Capabilit
 			return Capabilities{}, fmt.Errorf("discover the resources of %s: %w", gv, err)
 		}
 		for _, r := range list.APIResources {
-			if r.Name == "devicetaintrules" {
+			if r.Name == taintRules {
 				return Capabilities{TaintRules: gv.WithResource(r.Name)}, nil
 			}
 		}

@@ -52,6 +52,11 @@ const (
 	AnnotationSeal = "sickbay.dev/seal"
 )
 
+// MarkFormat counts the forms that marks have had. A form is a new one if a worker of
+// the form before it would take a mark for edited and write it anew, or couldn't
+// adopt it.
+const MarkFormat = 1
+
 // maxEpoch is the last millisecond of the year 9999. What is later was no case's
 // start. A case lifts its epoch above any that it finds on its mark; what somebody
 // wrote there by hand counts only up to maxEdited, so that there is room above it.

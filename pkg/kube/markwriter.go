@@ -71,7 +71,7 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 
 // rewrite brings a mark that is there already up to date.
 func (w *MarkWriter) rewrite(ctx context.Context, rules dynamic.ResourceInterface, want *unstructured.Unstructured, c quarantine.PutMark, report quarantine.MarkReported) (quarantine.MarkReported, error) {
-	gvr := schema.GroupVersionResource{Group: resourceGroup, Version: want.GroupVersionKind().Version, Resource: "devicetaintrules"}
+	gvr := schema.GroupVersionResource{Group: resourceGroup, Version: want.GroupVersionKind().Version, Resource: taintRules}
 	there, err := rules.Get(ctx, want.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return report, fmt.Errorf("mark %s vanished while it was read; try again", want.GetName())

@@ -47,7 +47,7 @@ func StarterRights(leaseNamespace, lease string) []Right {
 		{"", "nodes", "nobody knows which nodes are down, and what device plugins offer"},
 		{resourceGroup, "resourceclaims", "health isn't led back to devices"},
 		{resourceGroup, "resourceslices", "nobody knows which devices there are"},
-		{resourceGroup, "devicetaintrules", "marks that lost their case don't get it back"},
+		{resourceGroup, taintRules, "marks that lost their case don't get it back"},
 	} {
 		for _, verb := range []string{"list", "watch"} {
 			rights = append(rights, Right{Group: watched.group, Resource: watched.resource, Verb: verb, Without: watched.without})
@@ -79,7 +79,7 @@ func WorkerRights(marks bool) []Right {
 		{Group: resourceGroup, Resource: "resourceclaims", Verb: "get", Without: looks},
 		{Group: resourceGroup, Resource: "resourceclaims", Verb: "list", Without: looks},
 		{Group: resourceGroup, Resource: "resourceslices", Verb: "list", Without: looks},
-		{Group: resourceGroup, Resource: "devicetaintrules", Verb: "get", Without: looks},
+		{Group: resourceGroup, Resource: taintRules, Verb: "get", Without: looks},
 		{Resource: "events", Verb: "create", Without: tells, Optional: true},
 		{Resource: "events", Verb: "patch", Without: tells, Optional: true},
 	}
@@ -91,7 +91,7 @@ func WorkerRights(marks bool) []Right {
 		"update": "a mark doesn't follow its case",
 		"delete": "a device that is well again, or gone for good, stays marked",
 	} {
-		rights = append(rights, Right{Group: resourceGroup, Resource: "devicetaintrules", Verb: verb, Without: without})
+		rights = append(rights, Right{Group: resourceGroup, Resource: taintRules, Verb: verb, Without: without})
 	}
 	slices.SortFunc(rights[len(rights)-3:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
 	return rights

@@ -7,9 +7,9 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
-// stateVersion is the version of State that this code writes. A run that finds
+// StateVersion is the version of State that this code writes. A run that finds
 // a later one refuses to go on, so that an old worker can't damage it.
-const stateVersion = 1
+const StateVersion = 1
 
 // State is the workflow's argument and all that it carries on when it continues
 // as new. It stays well under 64 KiB.
@@ -26,5 +26,5 @@ type State struct {
 
 // NewState is the state of a device without a case.
 func NewState(key device.Key) State {
-	return State{Version: stateVersion, Case: quarantine.Case{Device: key}}
+	return State{Version: StateVersion, Case: quarantine.Case{Device: key}}
 }

@@ -44,11 +44,11 @@ func New(knobs Knobs, meaning func(reason.Code) string) *Workflow {
 
 // Run is the workflow. It ends when the case is over and nothing is pending.
 func (w *Workflow) Run(ctx workflow.Context, state State) error {
-	if state.Version > stateVersion {
+	if state.Version > StateVersion {
 		// A panic blocks the task until a newer worker takes it; an error would
 		// end the case.
 		panic(fmt.Sprintf("state version %d of %s is newer than this worker's %d; upgrade the worker",
-			state.Version, state.Case.Device, stateVersion))
+			state.Version, state.Case.Device, StateVersion))
 	}
 	if err := state.Case.Device.Validate(); err != nil {
 		// Nobody of ours starts such a workflow, and nothing could come of it.
@@ -121,7 +121,7 @@ func (r *runner) run() error {
 			}
 			if ending {
 				r.Runs++
-				r.Version = stateVersion
+				r.Version = StateVersion
 				return workflow.NewContinueAsNewError(r.ctx, WorkflowType, r.State)
 			}
 		}
