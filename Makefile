@@ -15,8 +15,8 @@ TOOLS := $(BIN)/tools
 DEMO ?=
 # BENCH is passed to the bench, for example BENCH="--faults 50".
 BENCH ?=
-# CORPUS is the folder of the replay corpus that `make record` writes, RECORDED the
-# tests whose workflows it records.
+# CORPUS is the folder of the replay corpus that `make record` writes, which is the
+# version's, and RECORDED the tests whose workflows it records.
 CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # PAGES are the tests that run the pages of the docs.

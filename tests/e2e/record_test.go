@@ -25,6 +25,10 @@ func telling[E any](runs []E) []E {
 	return slices.Concat(runs[:each], runs[len(runs)-each:])
 }
 
+// fewestEvents is how many a history has that can be replayed: by then its first task
+// was begun.
+const fewestEvents = 3
+
 // record writes the histories of the workflows that the test made into a folder,
 // for the replay corpus of workflows/device: `make record`.
 func (c *cluster) record(folder string) {
@@ -51,6 +55,9 @@ func (c *cluster) record(folder string) {
 				return
 			}
 			history.Events = append(history.Events, event)
+		}
+		if len(history.Events) < fewestEvents {
+			continue
 		}
 		data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
 		if err != nil {

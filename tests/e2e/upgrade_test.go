@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -353,6 +354,10 @@ func (d *drill) quietLogs() {
 // this one, under both side by side, and under that one again: none is lost, none
 // begins anew, and no mark is lifted. Proves a part of K4, and of Q4.
 func TestOpenCasesGoOnThroughAnUpgradeAndBack(t *testing.T) {
+	corpus := filepath.Join("..", "..", "workflows", "device", "testdata", product.EarliestUpgradable[:7])
+	if _, err := os.Stat(corpus); err != nil {
+		t.Errorf("the histories of the earliest version aren't in the replay corpus: %v", err)
+	}
 	earlier, err := product.BuildEarlier(t.Context(), product.EarliestUpgradable)
 	if errors.Is(err, product.ErrNoHistory) {
 		t.Skip(err)

@@ -12,12 +12,17 @@ import (
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-// leastHistories is how many recorded runs the corpus has at least. It only
-// grows: each version that was ever shipped has its folder in it.
+// leastHistories is how many recorded runs the corpus has at least.
 const leastHistories = 10
 
 // A worker of this version can take over every case that an earlier one left
-// behind: recorded runs are replayed command by command.
+// behind: recorded runs are replayed command by command. Proves a part of K4.
+//
+// The corpus has a folder for each version that cases may come from: the earliest
+// from which an upgrade is promised, under the first seven digits of its commit, and
+// each release since, under its number. A folder is recorded by that version itself,
+// with `make record CORPUS=…` in a clone of it, and is never changed. It goes when
+// an upgrade from it is promised no more.
 func TestRecordedRunsReplay(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.json"))
 	if err != nil {
