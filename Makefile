@@ -1,7 +1,8 @@
 # What a person can do here; `make help` lists it. Everything needs Go, git and
 # make. What else is missing (a C compiler for the race detector, redis-server,
-# and for the kubelet suite runc and the CNI plugins) is taken from apt. The tests
-# of pages want curl, Chromium, Node and npm, and say so where they aren't there.
+# postgresql, and for the kubelet suite runc and the CNI plugins) is taken from apt.
+# The tests of pages want curl, Chromium, Node and npm, and say so where they aren't
+# there.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

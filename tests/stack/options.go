@@ -34,6 +34,15 @@ type Options struct {
 	Temporal bool
 	// TemporalNamespace is created before the server starts. Default "sickbay".
 	TemporalNamespace string
+	// NoTemporalNamespace creates none: for what creates it through the API.
+	NoTemporalNamespace bool
+	// TemporalPostgreSQL keeps Temporal's data in a PostgreSQL server, and not in an
+	// SQLite file. It implies NoTemporalNamespace.
+	TemporalPostgreSQL bool
+	// TemporalClientCertificates lets nobody talk to Temporal without a certificate
+	// from TemporalCertificate, TemporalKeys nobody without a key from TemporalKey.
+	// Both serve TLS, with a certificate of TemporalCA, and no UI.
+	TemporalClientCertificates, TemporalKeys bool
 	// SearchAttributes are the namespace's custom search attributes, name to
 	// type ("Keyword", "Text", "Int", "Double", "Bool", "Datetime",
 	// "KeywordList"). They are fixed when the store is made.

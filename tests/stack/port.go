@@ -29,11 +29,13 @@ const (
 	portTemporalHTTP
 	portTemporalUI
 	portTemporalMetrics
-	portTemporalInternal // and the next two
+	portTemporalInternal // and the next three
+	_
 	_
 	_
 	portRedis
 	portOTLP
+	portPostgreSQL
 	firstFreePort
 )
 

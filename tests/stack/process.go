@@ -34,6 +34,8 @@ type Process struct {
 	Env []string
 	// Dir is the working directory. Default: the stack's directory.
 	Dir string
+	// User is whom it runs as. Nil: as whom the test runs.
+	User *syscall.Credential
 	// Ready returns nil once the process serves. It is asked every 25 ms until
 	// then; its last error is reported if the start times out. Nil: ready as
 	// soon as it runs.
@@ -85,7 +87,7 @@ func (p *part) start(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own, so that Ctrl-C in a terminal reaches only the stack,
 	// which then stops its parts in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: p.spec.User}
 	if err := p.spawner.start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.spec.Name, err)
 	}

@@ -3,7 +3,6 @@ package stack
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +20,7 @@ const redisPath = "/usr/bin/redis-server"
 func (s *Stack) RedisAddress() string { return loopback(s.ports.port(portRedis)) }
 
 // findRedis finds redis-server, and installs Debian's package if it is missing
-// and may be installed. It is the one part that is not built from a Go module.
+// and may be installed. It is not built from a Go module, as PostgreSQL isn't.
 func findRedis(ctx context.Context, progress io.Writer) (string, error) {
 	if path, err := exec.LookPath("redis-server"); err == nil {
 		return path, nil
@@ -29,30 +28,7 @@ func findRedis(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := os.Stat(redisPath); err == nil {
 		return redisPath, nil
 	}
-	if os.Geteuid() != 0 {
-		return "", errors.New("redis-server is not installed: run `apt-get install redis-server` as root")
-	}
-	if progress == nil {
-		progress = os.Stderr
-	}
-	fmt.Fprintln(progress, "stack: installing redis-server with apt-get")
-	install := func() ([]byte, error) {
-		cmd := exec.CommandContext(ctx, "apt-get", "install", "-y", "--no-install-recommends", "redis-server")
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		return cmd.CombinedOutput()
-	}
-	output, err := install()
-	if err != nil {
-		// A machine that never updated its package lists can't find anything.
-		if update, updateErr := exec.CommandContext(ctx, "apt-get", "update").CombinedOutput(); updateErr != nil {
-			return "", fmt.Errorf("install redis-server: apt-get update: %w\n%s", updateErr, update)
-		}
-		output, err = install()
-	}
-	if err != nil {
-		return "", fmt.Errorf("install redis-server: %w\n%s", err, output)
-	}
-	return redisPath, nil
+	return redisPath, install(ctx, progress, "redis-server")
 }
 
 func (s *Stack) startRedis(ctx context.Context) error {

@@ -26,6 +26,7 @@ const (
 	Scheduler         = "scheduler"
 	ControllerManager = "controller-manager"
 	Temporal          = "temporal"
+	PostgreSQL        = "postgresql"
 	Redis             = "redis"
 	Collector         = "otlp-collector"
 )
@@ -42,6 +43,10 @@ type Stack struct {
 	binary  Binaries
 	redis   string // path of redis-server
 	crashed chan error
+	// postgres is the folder with PostgreSQL's programs.
+	postgres string
+	// guard is what a secured Temporal asks of its clients, nil if it isn't secured.
+	guard *guard
 
 	mu    sync.Mutex // guards the fields below
 	parts map[string]*part
@@ -80,6 +85,10 @@ func Start(t testing.TB, opts Options) *Stack {
 func Run(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.TemporalNamespace == "" {
 		opts.TemporalNamespace = "sickbay"
+	}
+	opts.NoTemporalNamespace = opts.NoTemporalNamespace || opts.TemporalPostgreSQL
+	if opts.NoTemporalNamespace && len(opts.SearchAttributes) > 0 {
+		return nil, errors.New("search attributes need a namespace that the stack makes: without one, there is nothing to have them")
 	}
 	if opts.TemporalLogLevel == "" {
 		opts.TemporalLogLevel = "warn"
@@ -120,6 +129,11 @@ func (s *Stack) findPrograms(ctx context.Context) error {
 	}
 	if s.opts.Redis {
 		if s.redis, err = findRedis(ctx, s.opts.Progress); err != nil {
+			return err
+		}
+	}
+	if s.opts.TemporalPostgreSQL {
+		if s.postgres, err = findPostgreSQL(ctx, s.opts.Progress); err != nil {
 			return err
 		}
 	}
@@ -205,7 +219,8 @@ func together(ctx context.Context, functions ...func(context.Context) error) err
 
 // Stop ends every part, removes the data unless its directory was given, and
 // frees the ports. What was started on top goes first, in reverse order; the
-// API server goes before etcd, which it would wait for. ctx cuts the wait for a
+// API server goes before etcd, which it would wait for, and Temporal before
+// PostgreSQL, which would wait for it. ctx cuts the wait for a
 // clean end short; the parts are then killed. A second Stop does nothing.
 func (s *Stack) Stop(ctx context.Context) error {
 	s.mu.Lock()
@@ -215,7 +230,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 		return nil
 	}
 	var failures []error
-	own := []string{Etcd, APIServer, Scheduler, ControllerManager, Temporal, Redis}
+	own := []string{Etcd, APIServer, Scheduler, ControllerManager, Temporal, PostgreSQL, Redis}
 	for _, name := range slices.Backward(order) {
 		if !slices.Contains(own, name) {
 			failures = append(failures, s.stopIfThere(ctx, name))
@@ -226,6 +241,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 	}
 	failures = append(failures,
 		together(ctx, stopper(Scheduler), stopper(ControllerManager), stopper(Temporal), stopper(Redis)),
+		s.stopIfThere(ctx, PostgreSQL),
 		s.stopIfThere(ctx, APIServer),
 		s.stopIfThere(ctx, Etcd))
 

@@ -11,6 +11,7 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"sigs.k8s.io/yaml"
 )
@@ -18,7 +19,8 @@ import (
 // TemporalAddress is the frontend's gRPC address, "host:port".
 func (s *Stack) TemporalAddress() string { return loopback(s.ports.port(portTemporal)) }
 
-// TemporalNamespace is the namespace that exists from the start.
+// TemporalNamespace is the namespace that exists from the start, or that a test
+// creates.
 func (s *Stack) TemporalNamespace() string { return s.opts.TemporalNamespace }
 
 // TemporalUI is the URL of the web UI.
@@ -67,13 +69,31 @@ func (s *Stack) startTemporal(ctx context.Context) error {
 	args := []string{
 		fmt.Sprintf("-port=%d", s.ports.port(portTemporal)),
 		fmt.Sprintf("-http-port=%d", s.ports.port(portTemporalHTTP)),
-		fmt.Sprintf("-ui-port=%d", s.ports.port(portTemporalUI)),
 		fmt.Sprintf("-metrics-port=%d", s.ports.port(portTemporalMetrics)),
 		fmt.Sprintf("-internal-port=%d", s.ports.port(portTemporalInternal)),
-		"-db=" + filepath.Join(s.Dir(), "temporal.db"),
-		"-namespace=" + s.opts.TemporalNamespace,
 		"-dynamic-config=" + s.dynamicConfigPath(),
 		"-log-level=" + s.opts.TemporalLogLevel,
+	}
+	if s.opts.TemporalPostgreSQL {
+		if err := s.startPostgreSQL(ctx); err != nil {
+			return err
+		}
+		args = append(args, "-postgres="+loopback(s.ports.port(portPostgreSQL)))
+	} else {
+		args = append(args, "-db="+filepath.Join(s.Dir(), "temporal.db"))
+	}
+	if !s.opts.NoTemporalNamespace {
+		args = append(args, "-namespace="+s.opts.TemporalNamespace)
+	}
+	secured, err := s.temporalSecurity()
+	if err != nil {
+		return err
+	}
+	args = append(args, secured...)
+	if s.opts.secured() {
+		args = append(args, "-ui-port=0")
+	} else {
+		args = append(args, fmt.Sprintf("-ui-port=%d", s.ports.port(portTemporalUI)))
 	}
 	var attributes []string
 	for name, kind := range s.opts.SearchAttributes {
@@ -89,17 +109,30 @@ func (s *Stack) startTemporal(ctx context.Context) error {
 }
 
 // temporalReady asks for the namespace, which is what a client needs first, and
-// for the UI.
+// for the UI; where there is no namespace yet, or nobody may ask for it without a
+// key, for what the server is.
 func (s *Stack) temporalReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	connection, err := grpc.NewClient(s.TemporalAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	secured, err := s.TemporalTLS()
 	if err != nil {
 		return err
 	}
-	_, err = workflowservice.NewWorkflowServiceClient(connection).DescribeNamespace(ctx,
-		&workflowservice.DescribeNamespaceRequest{Namespace: s.opts.TemporalNamespace})
-	if err := errors.Join(err, connection.Close()); err != nil {
+	security := insecure.NewCredentials()
+	if secured != nil {
+		security = credentials.NewTLS(secured)
+	}
+	connection, err := grpc.NewClient(s.TemporalAddress(), grpc.WithTransportCredentials(security))
+	if err != nil {
+		return err
+	}
+	frontend := workflowservice.NewWorkflowServiceClient(connection)
+	if s.opts.NoTemporalNamespace || s.opts.TemporalKeys {
+		_, err = frontend.GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+	} else {
+		_, err = frontend.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: s.opts.TemporalNamespace})
+	}
+	if err := errors.Join(err, connection.Close()); err != nil || s.opts.secured() {
 		return err
 	}
 	return httpReady(s.TemporalUI(), "", "")(ctx)

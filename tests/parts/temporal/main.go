@@ -1,5 +1,6 @@
 // Command temporal-server runs a whole Temporal service for tests in one
-// process: the four server roles and the web UI, on an SQLite file.
+// process: the four server roles and the web UI, on an SQLite file or in a
+// PostgreSQL server.
 //
 // It exists because the released server binary needs a database server and a
 // schema tool, and because the development server inside the temporal CLI
@@ -7,7 +8,10 @@
 // every port is given, the namespace and its search attributes are in the
 // store before the first client can ask, and the file survives kill -9.
 //
-// It listens on 127.0.0.1 only and has no authorization: for tests and demos.
+// With -tls-cert, -tls-client-ca and -jwks the frontend is secured by the server's
+// own settings, as a configuration file would have them; there is no UI then.
+//
+// It listens on 127.0.0.1 only: for tests and demos.
 package main
 
 import (
@@ -49,6 +53,8 @@ type options struct {
 	metricsPort      int
 	internalPort     int
 	database         string
+	postgres         string
+	security         security
 	namespaces       []string
 	searchAttributes map[string]enumspb.IndexedValueType
 	dynamicConfig    string
@@ -77,11 +83,16 @@ func parseFlags(args []string) (options, error) {
 	flags.IntVar(&opts.httpPort, "http-port", 7243, "HTTP API port of the frontend")
 	flags.IntVar(&opts.uiPort, "ui-port", 8233, "port of the web UI; 0 runs none")
 	flags.IntVar(&opts.metricsPort, "metrics-port", 0, "port of /metrics; 0 serves none")
-	flags.IntVar(&opts.internalPort, "internal-port", 7234, "first of three ports in a row for history, matching and worker")
-	flags.StringVar(&opts.database, "db", "", "SQLite file; created with its schema if it does not exist (required)")
+	flags.IntVar(&opts.internalPort, "internal-port", 7234, "first of four ports in a row for history, matching, worker and, in a secured server, its own frontend")
+	flags.StringVar(&opts.database, "db", "", "SQLite file; created with its schema if it does not exist")
+	flags.StringVar(&opts.postgres, "postgres", "", "host:port of a PostgreSQL server, instead of -db; its databases are made with their schema if they don't exist")
+	flags.StringVar(&opts.security.certFile, "tls-cert", "", "PEM file with the frontend's certificate; turns TLS on")
+	flags.StringVar(&opts.security.keyFile, "tls-key", "", "PEM file with its private key")
+	flags.StringVar(&opts.security.clientCAFile, "tls-client-ca", "", "PEM file with the authorities that every client's certificate has to come from")
+	flags.StringVar(&opts.security.jwks, "jwks", "", "file with the keys that callers' tokens have to be signed with; turns the default authorizer on")
 	flags.StringVar(&opts.dynamicConfig, "dynamic-config", "", "YAML file of dynamic configuration; read again on SIGHUP and every 5 seconds")
 	flags.StringVar(&opts.logLevel, "log-level", "warn", "debug, info, warn or error")
-	flags.Func("namespace", "namespace to create in the store; may be repeated", func(name string) error {
+	flags.Func("namespace", "namespace to create in the SQLite store; may be repeated", func(name string) error {
 		opts.namespaces = append(opts.namespaces, name)
 		return nil
 	})
@@ -100,14 +111,17 @@ func parseFlags(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return opts, err
 	}
-	if opts.database == "" {
-		return opts, errors.New("-db is required: the path of the SQLite file")
+	if (opts.database == "") == (opts.postgres == "") {
+		return opts, errors.New("want -db, the path of an SQLite file, or -postgres, the address of a server")
+	}
+	if opts.postgres != "" && len(opts.namespaces) > 0 {
+		return opts, errors.New("-namespace only goes with -db")
+	}
+	if opts.security.on() && opts.uiPort != 0 {
+		return opts, errors.New("a secured server has no UI here: want -ui-port 0")
 	}
 	if flags.NArg() > 0 {
 		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if len(opts.namespaces) == 0 {
-		opts.namespaces = []string{"default"}
 	}
 	return opts, nil
 }
@@ -177,15 +191,14 @@ func newServer(ctx context.Context, conf *config.Config, opts options, logger lo
 		return nil, err
 	}
 	hosts := map[primitives.ServiceName]static.Hosts{}
-	for _, service := range []primitives.ServiceName{
-		primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService,
-	} {
-		port := conf.Services[string(service)].RPC.GRPCPort
-		hosts[service] = static.SingleLocalHost(fmt.Sprintf("%s:%d", loopback, port))
+	var services []string
+	for service, settings := range conf.Services {
+		services = append(services, service)
+		hosts[primitives.ServiceName(service)] = static.SingleLocalHost(fmt.Sprintf("%s:%d", loopback, settings.RPC.GRPCPort))
 	}
 	return temporal.NewServer(
 		temporal.WithConfig(conf),
-		temporal.ForServices(temporal.DefaultServices),
+		temporal.ForServices(services),
 		temporal.WithStaticHosts(hosts),
 		temporal.WithLogger(logger),
 		temporal.WithAuthorizer(authorizer),
@@ -231,12 +244,16 @@ func dynamicSettings(ctx context.Context, opts options, logger log.Logger) (dyna
 
 // uiConfig keeps the UI offline: it fetches no news and no fonts from outside.
 func uiConfig(opts options) *uiconfig.Config {
+	shown := "default"
+	if len(opts.namespaces) > 0 {
+		shown = opts.namespaces[0]
+	}
 	return &uiconfig.Config{
 		Host:                loopback,
 		Port:                opts.uiPort,
 		TemporalGRPCAddress: fmt.Sprintf("%s:%d", loopback, opts.port),
 		EnableUI:            true,
-		DefaultNamespace:    opts.namespaces[0],
+		DefaultNamespace:    shown,
 		DisableNewsFetch:    true,
 		CORS:                uiconfig.CORS{CookieInsecure: true},
 		HideLogs:            true,

@@ -1,5 +1,5 @@
-// The server's static configuration and its SQLite file: schema, namespaces
-// and search attributes, all in place before the server starts.
+// The server's static configuration and its store: schema, namespaces and search
+// attributes, all in place before the server starts.
 
 package main
 
@@ -21,20 +21,18 @@ import (
 const (
 	// clusterName is the one cluster of a server without replication.
 	clusterName = "active"
-	// storeName is how the persistence configuration refers to the SQLite file.
-	storeName = "sqlite"
+	// storeName is how the persistence configuration refers to the SQLite file, and
+	// to the first of PostgreSQL's two databases.
+	storeName = "store"
+	// visibilityName is how it refers to the second.
+	visibilityName = "visibility"
 )
 
 // serverConfig is what a configuration file of the released server would hold.
 func serverConfig(opts options) *config.Config {
 	frontend := fmt.Sprintf("%s:%d", loopback, opts.port)
 	conf := &config.Config{
-		Persistence: config.Persistence{
-			DefaultStore:     storeName,
-			VisibilityStore:  storeName,
-			NumHistoryShards: 1,
-			DataStores:       map[string]config.DataStore{storeName: {SQL: sqlConfig(opts.database)}},
-		},
+		Persistence: persistence(opts),
 		ClusterMetadata: &cluster.Config{
 			FailoverVersionIncrement: 10,
 			MasterClusterName:        clusterName,
@@ -67,6 +65,7 @@ func serverConfig(opts options) *config.Config {
 			string(primitives.WorkerService):   service(opts.internalPort+2, 0),
 		},
 	}
+	opts.security.apply(conf, opts.internalPort+3)
 	conf.Global.Membership.MaxJoinDuration = 30 * time.Second
 	conf.Global.Membership.BroadcastAddress = loopback
 	if opts.metricsPort != 0 {
@@ -80,6 +79,20 @@ func serverConfig(opts options) *config.Config {
 
 func service(grpcPort, httpPort int) config.Service {
 	return config.Service{RPC: config.RPC{GRPCPort: grpcPort, HTTPPort: httpPort, BindOnIP: loopback}}
+}
+
+// persistence is one SQLite file, or two databases in a PostgreSQL server.
+func persistence(opts options) config.Persistence {
+	stores := config.Persistence{DefaultStore: storeName, VisibilityStore: storeName, NumHistoryShards: 1}
+	stores.DataStores = map[string]config.DataStore{storeName: {SQL: sqlConfig(opts.database)}}
+	if opts.postgres != "" {
+		stores.VisibilityStore = visibilityName
+		stores.DataStores = map[string]config.DataStore{
+			storeName:      {SQL: postgresConfig(opts.postgres, mainDatabase)},
+			visibilityName: {SQL: postgresConfig(opts.postgres, visibilityDatabase)},
+		}
+	}
+	return stores
 }
 
 // sqlConfig opens the file with a write-ahead log: commits are then cheap, and
@@ -101,6 +114,9 @@ func sqlConfig(file string) *config.SQL {
 // are not in it yet. The schema is built beside the file and renamed into
 // place, so that a process killed half-way leaves no half-built store.
 func prepareStore(conf *config.Config, opts options) error {
+	if opts.postgres != "" {
+		return preparePostgres(opts.postgres)
+	}
 	_, err := os.Stat(opts.database)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = createSchema(opts.database)
