@@ -13,6 +13,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -105,6 +106,7 @@ func connectTemporal(set config.Temporal, identity string, logger *slog.Logger, 
 			return readSecret(set.APIKeyFile)
 		})
 	}
+	options.ConnectionOptions.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(remedies(set))}
 	connection, err := client.NewLazyClient(options)
 	if err != nil {
 		return nil, &configurationError{fmt.Errorf("set up the connection to Temporal at %s: %w", set.Address, err)}
@@ -144,11 +146,11 @@ func secure(set config.TLS) (*tls.Config, error) {
 func readSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("read the API key for Temporal: %w", err)
+		return "", fmt.Errorf("read the API key for Temporal, SICKBAY_TEMPORAL_API_KEY_FILE: %w", err)
 	}
 	secret := strings.TrimSpace(string(content))
 	if secret == "" {
-		return "", errors.New("read the API key for Temporal: " + path + " is empty")
+		return "", fmt.Errorf("read the API key for Temporal: SICKBAY_TEMPORAL_API_KEY_FILE=%q is empty", path)
 	}
 	return secret, nil
 }

@@ -98,7 +98,9 @@ func withoutSecret(value string) string {
 
 // commands are the structs of all commands. A variable that another command
 // knows is no mistake: all of a cluster's processes may share one set.
-func commands() []any { return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}, Doctor{}} }
+func commands() []any {
+	return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}, Doctor{}, Setup{}}
+}
 
 // serviceLink matches the variables that the kubelet sets in a Pod for each
 // Service of its namespace. One called sickbay, or sickbay-starter, gives names

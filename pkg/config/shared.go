@@ -16,7 +16,7 @@ type Kubernetes struct {
 // Temporal says how to reach the Temporal service.
 type Temporal struct {
 	Address    string `split_words:"true" default:"127.0.0.1:7233" form:"dial" desc:"Temporal frontend."`
-	Namespace  string `split_words:"true" default:"sickbay" form:"given" desc:"Temporal namespace. It needs Sickbay's search attributes; see docs/operating.md."`
+	Namespace  string `split_words:"true" default:"sickbay" form:"given" desc:"Temporal namespace. sickbay setup temporal makes it; see docs/temporal.md."`
 	TaskQueue  string `split_words:"true" default:"sickbay" form:"given" desc:"Task queue that starter and workers share."`
 	APIKeyFile string `split_words:"true" form:"file" desc:"File with an API key, sent with every call; read again whenever it is used. Implies TLS."`
 	TLS        TLS
@@ -93,3 +93,10 @@ type Doctor struct {
 	Mode           string         `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
 	LeaderElection LeaderElection `split_words:"true"`
 }
+
+// Setup is the configuration of `sickbay setup temporal`.
+type Setup struct {
+	Temporal Temporal
+}
+
+func (s *Setup) check() []error { return s.Temporal.check() }

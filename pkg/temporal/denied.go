@@ -22,11 +22,16 @@ type DeniedError struct {
 	// Right is the one that is missing in the namespace. Empty: the server lets
 	// nobody in who says what this caller said, whatever it asks for.
 	Right Right
+	// NotOffered tells that the server doesn't offer this to anybody.
+	NotOffered bool
 	// Err says what was asked for, and what the server answered.
 	Err error
 }
 
 func (e *DeniedError) Error() string {
+	if e.NotOffered {
+		return fmt.Sprintf("%v; the server doesn't offer that", e.Err)
+	}
 	if e.Right == "" {
 		return fmt.Sprintf("%v; the server lets this caller ask nothing at all", e.Err)
 	}
