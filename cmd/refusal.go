@@ -38,9 +38,14 @@ func remedies(set config.Temporal) grpc.UnaryClientInterceptor {
 	}
 }
 
+// perhaps begins a remedy for what may as well pass by itself.
+const perhaps = "if this goes on, "
+
 // remediable tells whether an error is one that has a remedy: trying again before
 // somebody did something won't help.
-func remediable(err error) bool { return strings.Contains(err.Error(), "SICKBAY_TEMPORAL_") }
+func remediable(err error) bool {
+	return strings.Contains(err.Error(), "SICKBAY_TEMPORAL_") && !strings.Contains(err.Error(), perhaps)
+}
 
 func remedyFor(set config.Temporal, code codes.Code, message string) string {
 	switch code {
@@ -82,6 +87,10 @@ func tlsRemedy(set config.Temporal, message string) string {
 		return fmt.Sprintf("Temporal's certificate is for another name: want that name in SICKBAY_TEMPORAL_TLS_SERVER_NAME=%q", set.TLS.ServerName)
 	case says("first record does not look like a TLS handshake"):
 		return "Temporal at SICKBAY_TEMPORAL_ADDRESS=" + set.Address + " doesn't speak TLS: unset the SICKBAY_TEMPORAL_TLS_ variables and SICKBAY_TEMPORAL_API_KEY_FILE, or name the port that does"
+	case says("broken pipe", "connection reset by peer", "error reading server preface: EOF") && set.Wanted():
+		// TLS 1.3 tells a client that its certificate is refused when it may have
+		// begun to talk; it then hears of a closed connection, or why, by chance.
+		return perhaps + "Temporal takes no certificate that this process shows: see " + mine()
 	case says("error reading server preface") && !set.Wanted():
 		return "Temporal may want TLS: set SICKBAY_TEMPORAL_TLS_CA_FILE, or SICKBAY_TEMPORAL_TLS_ENABLED=true for the system's authorities"
 	}

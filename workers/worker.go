@@ -149,7 +149,7 @@ func (w *Worker) searchAttributes(ctx context.Context) (bool, error) {
 		if err == nil {
 			missing := devicewf.MissingAttributes(answer.GetCustomAttributes())
 			if len(missing) > 0 {
-				o.Logger.Warn("the namespace lacks search attributes; cases can't be searched by them",
+				o.Logger.Warn("the namespace lacks search attributes; cases can't be searched by them until sickbay setup temporal has run and workers start anew",
 					"namespace", o.Namespace, "missing", missing)
 			}
 			return len(missing) == 0, nil

@@ -189,17 +189,6 @@ func (s *site) watches(ctx context.Context) error {
 	return err
 }
 
-// knowsNamespace wants every part of Temporal to know the namespace: while there was
-// none the starter asked for it, and for some seconds Temporal remembers the answer.
-func (s *site) knowsNamespace(ctx context.Context) error {
-	run := exec.CommandContext(ctx, "bash", "-c", "temporal operator search-attribute list")
-	run.Env = slices.Concat(os.Environ(), s.env)
-	if said, err := run.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, said)
-	}
-	return nil
-}
-
 // An operator who follows the page from its beginning, on a cluster and a Temporal
 // that know nothing of Sickbay, gets what it shows.
 func TestAnOperatorWhoFollowsThePageGetsWhatItShows(t *testing.T) {
@@ -214,8 +203,6 @@ func TestAnOperatorWhoFollowsThePageGetsWhatItShows(t *testing.T) {
 			switch {
 			case strings.HasPrefix(command, "curl"):
 				s.await("the starter has read the cluster", s.watches)
-			case strings.HasPrefix(command, "temporal operator search-attribute"):
-				s.await("Temporal knows the namespace", s.knowsNamespace)
 			case strings.HasPrefix(command, "temporal workflow") && !failed:
 				// The first command about cases: by then the namespace is prepared, so
 				// that workers can begin, and there is something to see.

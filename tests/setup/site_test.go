@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,14 +21,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := product.Clean(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { product.Main(m) }
 
 // site is a Temporal that knows nothing of Sickbay.
 type site struct {
@@ -152,16 +144,6 @@ func (s *site) key(good time.Duration, permissions ...string) string {
 		s.t.Fatal(err)
 	}
 	return key
-}
-
-// certificate makes a certificate that Temporal lets in, as settings.
-func (s *site) certificate(name string) []string {
-	s.t.Helper()
-	cert, key, err := s.stack.TemporalCertificate(name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return []string{"SICKBAY_TEMPORAL_TLS_CERT_FILE=" + cert, "SICKBAY_TEMPORAL_TLS_KEY_FILE=" + key}
 }
 
 // eventually polls until check returns nil, and fails with its last error.
