@@ -78,17 +78,17 @@ func judgeHealth(name string, l listing.Listing) []Finding {
 		r := drivers[driver]
 		f := Finding{
 			Check: name + "/" + driver, State: OK, Needed: needed,
-			Found: fmt.Sprintf("of %d devices in use %d are Healthy or Unhealthy", r.known+r.unknown+r.silent, r.known),
+			Found: fmt.Sprintf("%d of %d in use are Healthy or Unhealthy", r.known, r.known+r.unknown+r.silent),
 		}
 		switch {
 		case r.silent > 0:
 			f.State = Degraded
-			f.Found = fmt.Sprintf("of %d devices in use nothing at all is said, on nodes %s", r.silent, names(r.nodes))
+			f.Found = fmt.Sprintf("nothing at all is said of %d in use, on nodes %s", r.silent, names(r.nodes))
 			f.Without = "no fault of theirs is seen"
 			f.Remedy = "Switch the gate ResourceHealthStatus on for the kubelets there, unless those Pods began within the last minute or get their devices as DRA-backed extended resources, for which kubelets write no health."
 		case r.known == 0:
 			f.State = Degraded
-			f.Found = fmt.Sprintf("all %d devices in use are Unknown", r.unknown)
+			f.Found = fmt.Sprintf("all %d in use are Unknown", r.unknown)
 			f.Without = "no fault of theirs is seen; an Unknown opens no case where health was never known"
 			f.Remedy = "If the driver has no health service (DRAResourceHealth of kubelet's plugin API), look for a version that has; else see why it is silent. SICKBAY_UNKNOWN_POLICY says what its Unknown means."
 		}
@@ -133,7 +133,7 @@ func judgePlugins(name string, nodes []*corev1.Node) []Finding {
 	for _, resource := range slices.Sorted(maps.Keys(devices)) {
 		findings = append(findings, Finding{
 			Check: name + "/" + resource, State: Degraded, Needed: needed,
-			Found:   fmt.Sprintf("%d devices of a device plugin on %d nodes", devices[resource], on[resource]),
+			Found:   fmt.Sprintf("devices of a device plugin: %d, on nodes: %d", devices[resource], on[resource]),
 			Without: "cases of these devices are advisory: they record, wait and alert, and keep nothing out",
 			Remedy:  "Use the vendor's DRA driver where there is one; docs/operating.md says what can be done without.",
 		})

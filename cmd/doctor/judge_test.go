@@ -100,8 +100,8 @@ func TestDriversThatNeverReportedHealthAreTold(t *testing.T) {
 	if len(findings) != 3 {
 		t.Fatalf("three drivers have devices in use, and it finds %+v", findings)
 	}
-	wants(t, "one known", findings[0], OK, "of 2 devices in use 1")
-	wants(t, "all Unknown", findings[1], Degraded, "all 2 devices in use are Unknown")
+	wants(t, "one known", findings[0], OK, "1 of 2 in use")
+	wants(t, "all Unknown", findings[1], Degraded, "all 2 in use are Unknown")
 	wants(t, "no entry", findings[2], Degraded, "on nodes c")
 	wants(t, "nothing in use", judgeHealth("kubernetes/health", listing.Listing{})[0], OK, "nothing to judge by")
 }
@@ -117,7 +117,7 @@ func TestResourcesOfDevicePluginsAreAdvisedOn(t *testing.T) {
 	if len(findings) != 1 {
 		t.Fatalf("there is one such resource, and it finds %+v", findings)
 	}
-	wants(t, "one resource", findings[0], Degraded, "12 devices of a device plugin on 2 nodes")
+	wants(t, "one resource", findings[0], Degraded, "12, on nodes: 2")
 	wants(t, "none", judgePlugins("kubernetes/device-plugins", nil)[0], OK, "none")
 }
 

@@ -36,7 +36,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
-var updatePage = flag.Bool("update", false, "write what the commands of docs/audit.md and docs/security.md say into them")
+var updatePage = flag.Bool("update", false, "write what the commands of the pages say into them")
 
 // eventsOn are Sickbay's Events on an object, by reason.
 func (c *cluster) eventsOn(ctx context.Context, kind, namespace, name string) (map[string]corev1.Event, error) {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/cmd/doctor"
 	"github.com/sickbay-dev/sickbay/tests/deploy"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
@@ -234,6 +236,30 @@ func TestTheDoctorNamesEachThingThatIsMissing(t *testing.T) {
 	}
 	s.clean("all of it is back", "--probe", "--strict")
 	s.nothingLeft()
+	t.Run("the page says what its commands do", s.page)
+}
+
+// identities are how workers call themselves to Temporal.
+var identities = regexp.MustCompile(`2: .*`)
+
+// page runs docs/doctor.md.
+func (s *site) page(t *testing.T) {
+	back := func() error { return nil }
+	pages.Run(t, pages.Page{
+		Path: "docs/doctor.md", Update: *updatePage,
+		Env: slices.Concat(product.Environment(s.stack), pages.Terminal(t, s.binary), []string{
+			"SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(),
+		}),
+		Mask: func(line string) string { return identities.ReplaceAllString(pages.Masked(line), "2: WORKERS") },
+		Before: func(command string) {
+			if strings.Contains(command, "enforce") {
+				back = s.withoutBinding(t, "sickbay-worker-marks")
+			}
+		},
+	})
+	if err := back(); err != nil {
+		t.Error(err)
+	}
 }
 
 // nothingLeft wants that no probe left anything behind.
@@ -366,13 +392,13 @@ func kubernetesLacks() map[string]lacks {
 					`{"status":{"capacity":{"plugin.example.com/gpu":"4"},"allocatable":{"plugin.example.com/gpu":"4"}}}`,
 					`{"status":{"capacity":{"plugin.example.com/gpu":null},"allocatable":{"plugin.example.com/gpu":null}}}`)
 			},
-			check: "kubernetes/device-plugins/plugin.example.com/gpu", state: doctor.Degraded, found: "4 devices of a device plugin on 1 nodes", remedy: "DRA driver",
+			check: "kubernetes/device-plugins/plugin.example.com/gpu", state: doctor.Degraded, found: "devices of a device plugin: 4, on nodes: 1", remedy: "DRA driver",
 		},
 		"a driver that knows health": {
 			take: func(t *testing.T, s *site) func() error {
 				return s.reporting(t, corev1.ResourceHealthStatusUnknown)
 			},
-			check: "kubernetes/health/" + simnode.DefaultDriver, state: doctor.Degraded, found: "all 1 devices in use are Unknown", remedy: "health service",
+			check: "kubernetes/health/" + simnode.DefaultDriver, state: doctor.Degraded, found: "all 1 in use are Unknown", remedy: "health service",
 		},
 		"claims that respect a mark": {
 			take: func(t *testing.T, s *site) func() error {
