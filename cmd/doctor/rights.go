@@ -141,7 +141,7 @@ func (c Cluster) Fence(who kube.Account) Check {
 		case err == nil:
 			f.State, f.Found = Degraded, "a worker may make any DeviceTaintRule (tried with a dry run of one with NoExecute)"
 			f.Without = "whoever takes over a worker can evict every Pod that has a DRA device"
-			f.Remedy = "Apply deploy/base/policy.yaml. Where Sickbay runs in another namespace than `sickbay`, the policy has to name that."
+			f.Remedy = "Apply deploy/base/policy.yaml, and give the worker a ServiceAccount with sickbay in its name or its namespace's: those are bound."
 		case strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
 			f.Found = "a rule beyond a mark is refused"
 		case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
