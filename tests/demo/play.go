@@ -16,6 +16,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/cmd/live"
 	"github.com/sickbay-dev/sickbay/cmd/show"
+	"github.com/sickbay-dev/sickbay/tests/product"
 )
 
 const (
@@ -142,7 +143,7 @@ func (d *demo) await(ctx context.Context, s scene) error {
 // listDevices runs the real command.
 func (d *demo) listDevices(ctx context.Context) (listing.Listing, error) {
 	command := exec.CommandContext(ctx, d.binary, "devices", "-o", "json")
-	command.Env = append(os.Environ(), d.environment(d.nodes == nil)...)
+	command.Env = append(os.Environ(), product.Environment(d.stack)...)
 	var out, failed bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failed
 	if err := command.Run(); err != nil {

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // CallsVariable names a folder. Each stack with Kubernetes writes into it when it
@@ -62,7 +64,7 @@ func (s *Stack) writeCalls() error {
 		return fmt.Errorf("sum up the calls: %w", err)
 	}
 	defer log.Close()
-	counted, err := countCalls(log)
+	counted, err := countCalls(log, s.starting(APIServer))
 	if err != nil {
 		return fmt.Errorf("sum up the calls in %s: %w", s.AuditLog(), err)
 	}
@@ -107,16 +109,34 @@ func ReadCalls(folders ...string) ([]Counted, error) {
 	return sorted(sum), nil
 }
 
+// starting tells whether a part was starting at some time.
+func (s *Stack) starting(name string) func(at time.Time) bool {
+	s.mu.Lock()
+	p := s.parts[name]
+	s.mu.Unlock()
+	var starts []span
+	if p != nil {
+		p.mu.Lock()
+		starts = slices.Clone(p.starts)
+		p.mu.Unlock()
+	}
+	return func(at time.Time) bool {
+		return slices.ContainsFunc(starts, func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
+	}
+}
+
 // countCalls counts our calls of an audit log. A line that is half written, because
-// the API server was killed over it, doesn't count.
-func countCalls(log io.Reader) ([]Counted, error) {
+// the API server was killed over it, doesn't count; nor does a refusal while the API
+// server was starting, when it answers and doesn't know the roles yet.
+func countCalls(log io.Reader, starting func(at time.Time) bool) ([]Counted, error) {
 	sum := map[Kind]Counted{}
 	lines := bufio.NewReaderSize(log, 1<<16)
 	for {
 		line, err := lines.ReadBytes('\n')
 		// Most calls are others'.
 		if bytes.Contains(line, []byte("system:serviceaccount:sickbay:")) || bytes.Contains(line, []byte(`"userAgent":"sickbay-`)) {
-			if c, ok := countedOf(line); ok {
+			c, at, ours := countedOf(line)
+			if ours && !(c.Code == http.StatusForbidden && starting(at)) {
 				add(sum, c)
 			}
 		}
@@ -129,9 +149,12 @@ func countCalls(log io.Reader) ([]Counted, error) {
 	}
 }
 
-// countedOf reads a line of an audit log; false for what isn't about an object.
-func countedOf(line []byte) (Counted, bool) {
+// countedOf reads a line of an audit log; false for what isn't about an object, or
+// not ours.
+func countedOf(line []byte) (c Counted, at time.Time, ours bool) {
 	var event struct {
+		RequestReceivedTimestamp time.Time
+
 		Verb           string
 		RequestURI     string
 		User           struct{ Username string }
@@ -143,7 +166,7 @@ func countedOf(line []byte) (Counted, bool) {
 		}
 	}
 	if json.Unmarshal(line, &event) != nil || event.ObjectRef == nil {
-		return Counted{}, false
+		return Counted{}, time.Time{}, false
 	}
 	agent, _, _ := strings.Cut(event.UserAgent, "/")
 	kind := Kind{
@@ -151,7 +174,7 @@ func countedOf(line []byte) (Counted, bool) {
 		Group: event.ObjectRef.APIGroup, Resource: event.ObjectRef.Resource, Subresource: event.ObjectRef.Subresource,
 		Namespace: event.ObjectRef.Namespace, Code: event.ResponseStatus.Code, DryRun: dryRun(event.RequestURI),
 	}
-	return Counted{Kind: kind, Count: 1, Message: event.ResponseStatus.Message}, kind.Ours()
+	return Counted{Kind: kind, Count: 1, Message: event.ResponseStatus.Message}, event.RequestReceivedTimestamp, kind.Ours()
 }
 
 func add(sum map[Kind]Counted, c Counted) {

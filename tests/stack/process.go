@@ -61,7 +61,11 @@ type part struct {
 	done     chan struct{} // closed when cmd has been waited for
 	waitErr  error         // valid once done is closed
 	expected bool          // somebody asked for the end of cmd
+	starts   []span        // from each start until it was ready
 }
+
+// span is a stretch of time.
+type span struct{ from, to time.Time }
 
 // start runs the process and waits until it is ready.
 func (p *part) start(ctx context.Context) error {
@@ -88,6 +92,7 @@ func (p *part) start(ctx context.Context) error {
 	// A group of its own, so that Ctrl-C in a terminal reaches only the stack,
 	// which then stops its parts in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: p.spec.User}
+	began := time.Now()
 	if err := p.spawner.start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.spec.Name, err)
 	}
@@ -108,6 +113,7 @@ func (p *part) start(ctx context.Context) error {
 		p.expected = true // the caller hears of it here
 		return err
 	}
+	p.starts = append(p.starts, span{began, time.Now()})
 	return nil
 }
 
