@@ -38,7 +38,7 @@ FUZZTIME ?= 5m
 
 GOTESTSUM := $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg
 # The packages of the module under tests/ that need root and a real kubelet.
-KUBELET := ./kubelet/... ./realnode/...
+KUBELET := ./image/... ./kubelet/... ./realnode/...
 # CALLS is where the stacks of a suite write what Sickbay asked of their API servers.
 CALLS = $(abspath $(OUT))/calls
 
@@ -72,7 +72,7 @@ test: tools compiler parts ## run every test but the kubelet suite
 	$(GOTESTSUM) --jsonfile $(OUT)/unit.json -- -race -run '$(RUN)' ./...
 	rm -rf $(CALLS)/test
 	cd tests && SICKBAY_STACK_CALLS=$(CALLS)/test $(GOTESTSUM) --jsonfile $(abspath $(OUT))/stack.json -- -race -p 2 -timeout 30m -run '$(RUN)' \
-		$$(go list ./... | grep -vE '/(kubelet|realnode)(/|$$)')
+		$$(go list ./... | grep -vE '/(image|kubelet|realnode)(/|$$)')
 
 .PHONY: check
 check: tools ## check form, vet, staticcheck, workflowcheck, the docs' tables, and the breaks that need no stack
@@ -126,7 +126,7 @@ record: parts ## record histories of device workflows for the replay corpus, as 
 
 .PHONY: pages
 pages: parts ## write what the commands in the docs say anew, from running them
-	go -C tests test -count=1 -timeout 30m -run '$(PAGES)' ./demo ./directory ./e2e ./pages -update
+	go -C tests test -count=1 -timeout 30m -run '$(PAGES)' ./demo ./directory ./e2e ./kubelet ./pages -update
 
 .PHONY: screenshots
 screenshots: parts ## write the pictures of docs/temporal-ui.md anew, from a stack and a real browser

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/sickbay-dev/sickbay/tests/checks"
@@ -62,29 +63,52 @@ func Build(ctx context.Context, folder string) (archive string, err error) {
 	return archive, b.buildah(ctx, "push", "--quiet", Name, "docker-archive:"+archive+":"+Name)
 }
 
-// Pack makes an archive of an image of one program, and returns its path: for programs
-// whose own images can't be fetched. files are paths in the image to paths here.
-func Pack(ctx context.Context, folder, name string, files map[string]string, entrypoint string) (archive string, err error) {
+// Pack makes an archive of an image with one program of this machine and the libraries
+// that it loads, and returns its path: for programs whose own images can't be fetched.
+func Pack(ctx context.Context, folder, name, program, entrypoint string) (archive string, err error) {
 	b, err := newBuildah(ctx, folder)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, b.remove()) }()
+	libraries, err := libraries(ctx, program)
+	if err != nil {
+		return "", err
+	}
 	tree := filepath.Join(b.dir, "packed")
-	for to, from := range files {
-		if err := copyFile(filepath.Join(tree, "root", to), from); err != nil {
+	if err := copyFile(filepath.Join(tree, "root", "usr", "bin", filepath.Base(program)), program); err != nil {
+		return "", err
+	}
+	for _, library := range libraries {
+		if err := copyFile(filepath.Join(tree, "root", library), library); err != nil {
 			return "", err
 		}
 	}
-	recipe := "FROM scratch\nCOPY root/ /\nENV PATH=/usr/local/bin:/usr/bin:/bin\n"
+	recipe := "FROM scratch\nCOPY root/ /\nENV PATH=/usr/bin\n"
 	if entrypoint != "" {
 		recipe += fmt.Sprintf("ENTRYPOINT [%q]\n", entrypoint)
 	}
 	if err := b.build(ctx, tree, recipe, name); err != nil {
 		return "", err
 	}
-	archive = filepath.Join(folder, strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar")
+	archive = filepath.Join(folder, "packed.tar")
 	return archive, b.buildah(ctx, "push", "--quiet", name, "docker-archive:"+archive+":"+name)
+}
+
+// library is a line of ldd with a path.
+var library = regexp.MustCompile(`(?m)(/\S+) \(0x`)
+
+// libraries are those that a program loads; none if it is static.
+func libraries(ctx context.Context, program string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("not a dynamic executable")) {
+		return nil, fmt.Errorf("find the libraries of %s: %w: %s", program, err, out)
+	}
+	var found []string
+	for _, line := range library.FindAllStringSubmatch(string(out), -1) {
+		found = append(found, line[1])
+	}
+	return found, nil
 }
 
 // buildah is buildah with a store of its own.

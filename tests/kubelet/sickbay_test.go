@@ -1,6 +1,6 @@
 package kubelet
 
-// This file runs Sickbay beside the kubelet and asks it what it thinks.
+// This file runs Sickbay on the node, as it is shipped, and asks it what it thinks.
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,14 +24,13 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
+	"github.com/sickbay-dev/sickbay/tests/image"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-func TestMain(m *testing.M) { product.Main(m) }
-
-// sickbay is a starter and a worker that run, in mode enforce, and what asks
-// them. Its windows are the product's own but for those that a test waits for.
+// sickbay is starters and workers that run, in mode enforce, and what asks them. Its windows are the product's own but for those that a test waits for.
 type sickbay struct {
 	binary string
 	env    []string
@@ -42,23 +42,48 @@ type sickbay struct {
 // statusFrequency after the Pod's, and after a kubelet's start later than that.
 const stability = 10 * time.Second
 
-// startSickbay runs Sickbay until the version's tests end.
+// archive is the image that all versions run, built once.
+var archive struct {
+	once   sync.Once
+	folder string
+	path   string
+	err    error
+}
+
+func buildImage(t *testing.T) string {
+	t.Helper()
+	archive.once.Do(func() {
+		if archive.folder, archive.err = os.MkdirTemp("", "sickbay-image-"); archive.err == nil {
+			archive.path, archive.err = image.Build(context.Background(), archive.folder)
+		}
+	})
+	must(t, archive.err)
+	return archive.path
+}
+
+func TestMain(m *testing.M) {
+	product.Main(m, func() error { return os.RemoveAll(archive.folder) })
+}
+
+// startSickbay applies what is shipped, with marks allowed, and returns when all of its
+// Pods are ready: from the image, as its accounts, under its limits.
 func (s *suite) startSickbay(t *testing.T) {
 	t.Helper()
 	binary, err := product.Shared()
 	must(t, err)
-	for _, service := range []product.Service{
-		{Command: "worker", Env: []string{
-			"SICKBAY_MODE=enforce", "SICKBAY_GRACE=15s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
-			"SICKBAY_HYSTERESIS=3s", "SICKBAY_COOL_DOWN=1s", "SICKBAY_STABILITY=" + stability.String(), "SICKBAY_SETTLE_ALLOCATABLE=20s",
-		}},
-		{Command: "starter", Env: []string{"SICKBAY_LEADER_ELECTION_NAMESPACE=" + namespace, "SICKBAY_PLUGIN_AWAY=2s"}},
-	} {
-		service.Binary = binary
-		service.Env = append(service.Env, "SICKBAY_LOG_LEVEL=debug")
-		_, err := product.Start(t.Context(), s.stack, service)
-		must(t, err)
-	}
+	must(t, s.node.ImportImage(t.Context(), buildImage(t)))
+	must(t, s.node.ServeOutside(t.Context(), "temporal", "temporal-frontend", 7233, s.stack.TemporalAddress()))
+	overlay := deploy.Overlay{Components: []string{deploy.Enforce}, Settings: map[string]string{
+		"SICKBAY_GRACE": "15s", "SICKBAY_RECHECK_FIRST": "1s", "SICKBAY_RECHECK_MAX": "3s", "SICKBAY_HYSTERESIS": "3s",
+		"SICKBAY_COOL_DOWN": "1s", "SICKBAY_STABILITY": stability.String(), "SICKBAY_SETTLE_ALLOCATABLE": "20s",
+		"SICKBAY_PLUGIN_AWAY": "2s", "SICKBAY_LOG_LEVEL": "debug",
+	}}
+	folder := t.TempDir()
+	must(t, overlay.Write(folder))
+	kubectl, err := deploy.FindKubectl(t.Context(), s.stack.Kubeconfig())
+	must(t, err)
+	must(t, kubectl.Apply(t.Context(), folder))
+	s.awaitReady(t, map[string]int{"starter": 2, "worker": 2})
 	temporal, err := client.NewLazyClient(client.Options{
 		HostPort: s.stack.TemporalAddress(), Namespace: s.stack.TemporalNamespace(),
 		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),

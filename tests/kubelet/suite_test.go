@@ -66,6 +66,7 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("DRA", func(t *testing.T) { s.run(t, draFacts()) })
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
 			s.startSickbay(t)
+			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
 			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 		})

@@ -67,12 +67,14 @@ func Shared() (string, error) {
 }
 
 // Main is the TestMain of a package whose tests run what Shared built: it runs them
-// and removes that.
-func Main(m *testing.M) {
+// and removes that, and does what else there is to do at the end.
+func Main(m *testing.M, atEnd ...func() error) {
 	code := m.Run()
-	if err := os.RemoveAll(shared.folder); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
+	for _, end := range append(atEnd, func() error { return os.RemoveAll(shared.folder) }) {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
 	}
 	os.Exit(code)
 }
