@@ -236,31 +236,28 @@ func TestTheDoctorNamesEachThingThatIsMissing(t *testing.T) {
 	}
 	s.clean("all of it is back", "--probe", "--strict")
 	s.nothingLeft()
-	t.Run("the page says what its commands do", s.page)
+	t.Run("the page says what its commands do", func(t *testing.T) {
+		back := func() error { return nil }
+		pages.Run(t, pages.Page{
+			Path: "docs/doctor.md", Update: *updatePage,
+			Env: slices.Concat(product.Environment(s.stack), pages.Terminal(t, s.binary), []string{
+				"SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(),
+			}),
+			Mask: func(line string) string { return identities.ReplaceAllString(pages.Masked(line), "2: WORKERS") },
+			Before: func(command string) {
+				if strings.Contains(command, "enforce") {
+					back = s.withoutBinding(t, "sickbay-worker-marks")
+				}
+			},
+		})
+		if err := back(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // identities are how workers call themselves to Temporal.
 var identities = regexp.MustCompile(`2: .*`)
-
-// page runs docs/doctor.md.
-func (s *site) page(t *testing.T) {
-	back := func() error { return nil }
-	pages.Run(t, pages.Page{
-		Path: "docs/doctor.md", Update: *updatePage,
-		Env: slices.Concat(product.Environment(s.stack), pages.Terminal(t, s.binary), []string{
-			"SICKBAY_REDIS_ADDRESSES=" + s.stack.RedisAddress(),
-		}),
-		Mask: func(line string) string { return identities.ReplaceAllString(pages.Masked(line), "2: WORKERS") },
-		Before: func(command string) {
-			if strings.Contains(command, "enforce") {
-				back = s.withoutBinding(t, "sickbay-worker-marks")
-			}
-		},
-	})
-	if err := back(); err != nil {
-		t.Error(err)
-	}
-}
 
 // nothingLeft wants that no probe left anything behind.
 func (s *site) nothingLeft() {
