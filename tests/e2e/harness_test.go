@@ -86,10 +86,23 @@ func startWith(t testing.TB, opts stack.Options, nodes, devices int, components 
 
 func (c *cluster) dialTemporal() {
 	c.t.Helper()
-	temporal, err := client.DialContext(c.t.Context(), client.Options{
+	options := client.Options{
 		HostPort: c.stack.TemporalAddress(), Namespace: c.stack.TemporalNamespace(),
 		Logger: sdklog.NewStructuredLogger(quiet()),
-	})
+	}
+	secured, err := c.stack.TemporalTLS()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if secured != nil {
+		options.ConnectionOptions.TLS = secured
+		key, err := c.stack.TemporalKey("test", time.Hour, c.stack.TemporalNamespace()+":admin")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		options.Credentials = client.NewAPIKeyStaticCredentials(key)
+	}
+	temporal, err := client.DialContext(c.t.Context(), options)
 	if err != nil {
 		c.t.Fatalf("dial Temporal: %v", err)
 	}
