@@ -2,6 +2,8 @@ package temporal
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,10 +18,11 @@ func ParseRetention(text string) (time.Duration, error) {
 	rest := text
 	var days float64
 	if number, after, found := strings.Cut(text, "d"); found {
-		var trailing string
-		if n, err := fmt.Sscanf(number+" ", "%g%s", &days, &trailing); n != 1 || (err == nil && trailing != "") || days < 0 {
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || math.IsNaN(n) || n < 0 {
 			return 0, wrong
 		}
+		days = n
 		if rest = after; rest == "" {
 			rest = "0s"
 		}
