@@ -117,9 +117,9 @@ func newSecretScene(t *testing.T) *secretScene {
 // base64.
 //
 // What is searched is proven to be what was written by a driver's message, which
-// is found in each of the places. The test was seen to fail with the key put into
-// connectTemporal's log, with the password in the worker's identity (histories), and
-// with a token in an Event's note.
+// is found in each of the places. The test was seen to fail with the key in a log
+// line of connectTemporal, with the password in identity (histories, Lease, logs and
+// answers), and with the key in base64 in an Event.
 func TestNoSecretShowsUpAnywhere(t *testing.T) {
 	s := newSecretScene(t)
 	worker := s.process("worker", "worker", "", append(fastEnvironment(), s.env...)...)
