@@ -21,7 +21,7 @@ BENCH ?=
 CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # PAGES are the tests that run the pages of the docs.
-PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestWhateverRunsAsSickbay
+PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestASecuredTemporal$$|TestWhateverRunsAsSickbay
 # VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
 # empty is the version that tests/checks/vuln pins.
 VULNDB ?=
@@ -126,7 +126,7 @@ record: parts ## record histories of device workflows for the replay corpus, as 
 
 .PHONY: pages
 pages: parts ## write what the commands in the docs say anew, from running them
-	go -C tests test -count=1 -timeout 30m -run '$(PAGES)' ./demo ./directory ./e2e ./kubelet ./pages -update
+	go -C tests test -count=1 -timeout 30m -run '$(PAGES)' ./demo ./directory ./e2e ./kubelet ./pages ./setup -update
 
 .PHONY: screenshots
 screenshots: parts ## write the pictures of docs/temporal-ui.md anew, from a stack and a real browser
