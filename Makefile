@@ -21,7 +21,7 @@ BENCH ?=
 CORPUS ?= unreleased
 RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
 # PAGES are the tests that run the pages of the docs.
-PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestASecuredTemporal$$|TestWhateverRunsAsSickbay
+PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestASecuredTemporal$$|TestWhateverRunsAsSickbay|TestOpenCasesGoOn
 # VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
 # empty is the version that tests/checks/vuln pins.
 VULNDB ?=

@@ -18,10 +18,14 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -49,6 +53,9 @@ type drill struct {
 	restored map[device.Key]int
 	// messages is how many were sent.
 	messages int
+	// held is a quarantined device that a Pod has; spare are devices that are well.
+	held, retired, gone device.Key
+	spare               []device.Key
 }
 
 // run starts a process of a version.
@@ -167,7 +174,7 @@ func (d *drill) deletesMark(key device.Key) {
 func (d *drill) leads(v version) {
 	d.t.Helper()
 	d.eventually(fmt.Sprintf("the %s starter leads", v), 60*time.Second, func(ctx context.Context) error {
-		lease, err := d.kube.CoordinationV1().Leases("default").Get(ctx, "sickbay-starter", getOptions)
+		lease, err := d.kube.CoordinationV1().Leases(deploy.Namespace).Get(ctx, "sickbay-starter", getOptions)
 		if err != nil {
 			return err
 		}
@@ -352,7 +359,8 @@ func (d *drill) quietLogs() {
 
 // Open cases of the earliest version from which an upgrade is promised go on under
 // this one, under both side by side, and under that one again: none is lost, none
-// begins anew, and no mark is lifted. Proves a part of K4, and of Q4.
+// begins anew, and no mark is lifted. The page about it is followed meanwhile.
+// Proves a part of K4, and of Q4.
 func TestOpenCasesGoOnThroughAnUpgradeAndBack(t *testing.T) {
 	corpus := filepath.Join("..", "..", "workflows", "device", "testdata", product.EarliestUpgradable[:7])
 	if _, err := os.Stat(corpus); err != nil {
@@ -374,17 +382,49 @@ func TestOpenCasesGoOnThroughAnUpgradeAndBack(t *testing.T) {
 	c := start(t, stack.Options{
 		Kubernetes: "1.37", Temporal: true,
 		DynamicConfig: map[string]any{"limit.historyCount.suggestContinueAsNew": 60},
-	}, 2, 4)
+	}, 1, 8)
 	d := &drill{
 		cluster: c, binary: map[version]string{older: earlier, newer: current}, version: map[string]version{},
 		opened: map[device.Key]quarantine.Case{}, restored: map[device.Key]int{},
 	}
+	d.begin()
+	d.speaks()
+	steps := map[string][]func(){
+		"temporal workflow count":                      {func() {}, d.upgradeWorkers, d.goBack},
+		"kubectl -n sickbay get lease sickbay-starter": {func() {}, d.upgradeStarter},
+	}
+	pages.Run(t, pages.Page{
+		Path: "docs/upgrade.md", Env: d.terminal(), Update: *updatePage,
+		Before: func(command string) {
+			for prefix, next := range steps {
+				if strings.HasPrefix(command, prefix) && len(next) > 0 {
+					steps[prefix] = next[1:]
+					next[0]()
+				}
+			}
+		},
+	})
+	for prefix, left := range steps {
+		if len(left) > 0 {
+			t.Errorf("the page doesn't come to the rest of the drill, at %s", prefix)
+		}
+	}
+	d.quietLogs()
+	all, err := d.runs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d cases in %d runs, %d messages; %v", len(d.opened), len(all), d.messages, count(all))
+}
 
+// begin lets devices of the older version fail, each in its own way.
+func (d *drill) begin() {
+	d.t.Helper()
 	d.worker(older, "worker-1")
 	d.worker(older, "worker-2")
 	d.starter(older, "starter-1")
 	held, suspect, retired, gone := d.runPod("train-0"), d.runPod("train-1"), d.runPod("train-2"), d.runPod("train-3")
-	during, after, back := d.runPod("train-4"), d.runPod("train-5"), d.runPod("train-6")
+	d.spare = []device.Key{d.runPod("train-4"), d.runPod("train-5"), d.runPod("train-6")}
 	d.leads(older)
 	for _, key := range []device.Key{held, retired, gone} {
 		d.set(key, corev1.ResourceHealthStatusUnhealthy, fallenOff)
@@ -392,68 +432,157 @@ func TestOpenCasesGoOnThroughAnUpgradeAndBack(t *testing.T) {
 	}
 	d.set(suspect, corev1.ResourceHealthStatusUnknown, "")
 	d.open(suspect, quarantine.PhaseSuspect)
-	if _, err := d.nodes.RemoveDevice(t.Context(), gone.Pool, gone.Device); err != nil {
-		t.Fatal(err)
+	if _, err := d.nodes.RemoveDevice(d.t.Context(), gone.Pool, gone.Device); err != nil {
+		d.t.Fatal(err)
 	}
 	d.open(gone, quarantine.PhaseGone)
-	if _, err := d.cases.Send(t.Context(), retired, quarantine.Message{Verb: quarantine.VerbRetire, Actor: "oncall@example.com", Reason: "it failed again"}); err != nil {
-		t.Fatal(err)
+	if _, err := d.cases.Send(d.t.Context(), retired, quarantine.Message{Verb: quarantine.VerbRetire, Actor: "oncall@example.com", Reason: "it failed again"}); err != nil {
+		d.t.Fatal(err)
 	}
 	d.open(retired, quarantine.PhaseRetired)
+	d.held, d.retired, d.gone = held, retired, gone
 	d.talk("the older workers do all", func(context.Context) error { return nil })
-	before, err := d.runs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.listed()
+}
 
-	// One newer worker joins; then the older ones leave, one of them all at once.
+// upgradeWorkers lets a newer worker join, and the older ones leave, one of them all
+// at once.
+func (d *drill) upgradeWorkers() {
+	d.t.Helper()
+	before := d.done()
 	d.worker(newer, "worker-3")
-	d.talk("both versions work side by side", d.sideBySide(count(before), older))
-	d.deletesMark(held)
-	d.deletesMark(retired)
-	d.set(during, corev1.ResourceHealthStatusUnhealthy, fallenOff)
-	d.open(during, quarantine.PhaseQuarantined)
+	d.talk("both versions work side by side", d.sideBySide(before, older))
+	d.deletesMark(d.held)
+	d.deletesMark(d.retired)
+	d.fails()
 	d.asks()
 	d.kill("worker-1")
 	d.talk("a message is heard after a worker was killed", func(context.Context) error { return nil })
 	d.talk("an older worker is about to leave", d.sideBySide(nil, older))
 	d.ends("worker-2")
 	d.talk("the newer worker takes over", d.passed(older, newer))
-	d.deletesMark(held)
+	d.deletesMark(d.held)
 	d.asks()
+	d.listed()
+}
 
-	// The newer starter stands by, and takes the Lease over.
+// upgradeStarter lets the newer starter stand by, and take the Lease over.
+func (d *drill) upgradeStarter() {
+	d.t.Helper()
 	d.starter(newer, "starter-2")
 	d.leads(older)
 	d.ends("starter-1")
 	d.leads(newer)
-	d.set(after, corev1.ResourceHealthStatusUnhealthy, fallenOff)
-	d.open(after, quarantine.PhaseQuarantined)
-	d.deletesMark(gone)
+	d.fails()
+	d.deletesMark(d.gone)
 	d.whole()
+}
 
-	// And back.
-	upgraded, err := d.runs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.worker(older, "worker-4")
-	d.talk("both versions work side by side again", d.sideBySide(count(upgraded), newer))
-	d.ends("worker-3")
-	d.talk("the older worker takes over", d.passed(newer, older))
+// goBack puts the older version in the newer one's place, in the other order.
+func (d *drill) goBack() {
+	d.t.Helper()
+	before := d.done()
 	d.starter(older, "starter-3")
 	d.ends("starter-2")
 	d.leads(older)
-	d.set(back, corev1.ResourceHealthStatusUnhealthy, fallenOff)
-	d.open(back, quarantine.PhaseQuarantined)
-	d.deletesMark(after)
+	d.worker(older, "worker-4")
+	d.talk("both versions work side by side again", d.sideBySide(before, newer))
+	d.ends("worker-3")
+	d.talk("the older worker takes over", d.passed(newer, older))
+	d.fails()
+	d.deletesMark(d.retired)
 	d.asks()
 	d.whole()
-	d.quietLogs()
+	d.listed()
+}
 
-	all, err := d.runs(t.Context())
+// fails lets the next device fail that is well.
+func (d *drill) fails() {
+	d.t.Helper()
+	key := d.spare[0]
+	d.spare = d.spare[1:]
+	d.set(key, corev1.ResourceHealthStatusUnhealthy, fallenOff)
+	d.open(key, quarantine.PhaseQuarantined)
+}
+
+// done counts the tasks and activities that were done so far.
+func (d *drill) done() map[string]int {
+	d.t.Helper()
+	runs, err := d.runs(d.t.Context())
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	t.Logf("%d cases in %d runs, %d messages; %v", len(d.opened), len(all), d.messages, count(all))
+	return count(runs)
+}
+
+// listed waits until Temporal lists each open case: it does so a little later.
+func (d *drill) listed() {
+	d.t.Helper()
+	d.eventually("Temporal lists the cases", 30*time.Second, func(ctx context.Context) error {
+		answer, err := d.temporal.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+			Query: "WorkflowType = 'device' AND ExecutionStatus = 'Running'",
+		})
+		if err == nil && answer.GetCount() != int64(len(d.opened)) {
+			err = fmt.Errorf("%d of %d", answer.GetCount(), len(d.opened))
+		}
+		return err
+	})
+}
+
+// speaks wants the cluster to serve what the newer version says that it speaks.
+func (d *drill) speaks() {
+	d.t.Helper()
+	var version struct {
+		Speaks struct {
+			Kubernetes struct {
+				Client string
+				APIs   []kube.Spoken
+			}
+			Temporal struct{ API, SDK string }
+		}
+	}
+	o := operator{cluster: d.cluster, binary: d.binary[newer]}
+	a := o.types(o.binary, "version", "-o", "json")
+	if err := json.Unmarshal([]byte(a.out), &version); err != nil {
+		d.t.Fatalf("version: %v\n%s%s", err, a.out, a.err)
+	}
+	says := version.Speaks
+	for _, module := range []string{says.Kubernetes.Client, says.Temporal.API, says.Temporal.SDK} {
+		if !strings.HasPrefix(module, "v") {
+			d.t.Errorf("version says %+v: a module's version is missing", says)
+		}
+	}
+	for _, api := range says.Kubernetes.APIs {
+		served := slices.ContainsFunc(api.Versions, func(version string) bool {
+			list, err := d.discovery.ServerResourcesForGroupVersion(strings.TrimPrefix(api.Group+"/"+version, "/"))
+			return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == api.Resource })
+		})
+		if !served {
+			d.t.Errorf("version says that it speaks %+v, and the cluster serves no such thing", api)
+		}
+	}
+	if len(says.Kubernetes.APIs) == 0 {
+		d.t.Error("version names no API of Kubernetes")
+	}
+}
+
+// terminal is where an operator types the page's commands.
+func (d *drill) terminal() []string {
+	d.t.Helper()
+	parts, err := stack.CommandParts()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	built, err := stack.Build(d.t.Context(), os.Stderr, parts...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	programs := []string{d.binary[newer]}
+	for _, program := range built {
+		programs = append(programs, program)
+	}
+	return append(pages.Terminal(d.t, programs...),
+		"KUBECONFIG="+d.stack.Kubeconfig(),
+		"SICKBAY_TEMPORAL_ADDRESS="+d.stack.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE="+d.stack.TemporalNamespace(),
+		"TEMPORAL_ADDRESS="+d.stack.TemporalAddress(), "TEMPORAL_NAMESPACE="+d.stack.TemporalNamespace())
 }
