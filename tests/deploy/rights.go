@@ -43,32 +43,33 @@ const Enforce = "enforce"
 
 // Grant applies the rights that are shipped with deploy/base and components of it to
 // a stack's cluster, and returns the accounts once the API server goes by them. The
-// admission policies are in force up to a second later. It grants once, and returns
-// the same accounts again for the same stack and components.
+// admission policies are in force up to a second later. What was granted already stays,
+// and isn't granted again.
 func Grant(ctx context.Context, st *stack.Stack, components ...string) (*Accounts, error) {
 	granted.Lock()
 	defer granted.Unlock()
-	key := grant{st, strings.Join(components, " ")}
-	if accounts := granted.accounts[key]; accounts != nil {
-		return accounts, nil
+	for _, g := range granted.stacks[st] {
+		if !slices.ContainsFunc(components, func(c string) bool { return !slices.Contains(g.components, c) }) {
+			return g.accounts, nil
+		}
 	}
 	accounts, err := grantAnew(ctx, st, components)
 	if err == nil {
-		granted.accounts[key] = accounts
+		granted.stacks[st] = append(granted.stacks[st], grant{components, accounts})
 	}
 	return accounts, err
 }
 
 type grant struct {
-	stack      *stack.Stack
-	components string
+	components []string
+	accounts   *Accounts
 }
 
-// granted are the accounts of the stacks of this process.
+// granted is what this process granted in its stacks.
 var granted = struct {
 	sync.Mutex
-	accounts map[grant]*Accounts
-}{accounts: map[grant]*Accounts{}}
+	stacks map[*stack.Stack][]grant
+}{stacks: map[*stack.Stack][]grant{}}
 
 func grantAnew(ctx context.Context, st *stack.Stack, components []string) (*Accounts, error) {
 	objects, err := Rights(ctx, Overlay{Components: components})
