@@ -113,7 +113,7 @@ rights: ## after `make test` and `make kubelet`: compare the rights in deploy/ w
 .PHONY: stack
 stack: ## start the development stack and print its addresses; Ctrl-C ends it
 	@go -C tests build -o $(BIN)/stack ./stack/cmd/stack
-	@exec $(BIN)/stack --search-attributes SickbayNode=Keyword,SickbayDriver=Keyword,SickbayPhase=Keyword,SickbayReason=Keyword,SickbayEpoch=Keyword
+	@exec $(BIN)/stack
 
 .PHONY: bench
 bench: parts ## measure what docs/performance.md shows, on this machine

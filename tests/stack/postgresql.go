@@ -84,7 +84,7 @@ func (s *Stack) startPostgreSQL(ctx context.Context) error {
 		Args: []string{
 			"-D", data, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-k", "",
 			// Survives kill -9 of the process, not a power cut: enough here.
-			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
+			"-c", "fsync=off", "-c", "full_page_writes=off",
 		},
 		Dir:  data,
 		User: account,

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -29,7 +30,6 @@ type flags struct {
 	nodes      int
 	devices    int
 	dir        string
-	attributes string
 	buildOnly  bool
 	node       bool
 }
@@ -40,7 +40,6 @@ func main() {
 	flag.IntVar(&f.nodes, "nodes", 3, "simulated nodes")
 	flag.IntVar(&f.devices, "devices", 8, "devices of each simulated node")
 	flag.StringVar(&f.dir, "dir", "", "keep data and logs in this folder, and go on with what is in it (default: a temporary one)")
-	flag.StringVar(&f.attributes, "search-attributes", "", "custom search attributes of the Temporal namespace, NAME=TYPE,…")
 	flag.BoolVar(&f.buildOnly, "build-only", false, "build what is missing and end; every version, unless --kubernetes names one")
 	flag.BoolVar(&f.node, "node", false, "with --build-only: also kubelet and containerd")
 	flag.Parse()
@@ -64,14 +63,10 @@ func run(ctx context.Context, f flags) error {
 	if f.buildOnly {
 		return build(ctx, f)
 	}
-	attributes, err := parseAttributes(f.attributes)
-	if err != nil {
-		return err
-	}
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	s, err := stack.Run(ctx, stack.Options{
 		Kubernetes: f.kubernetes, Temporal: true, Redis: true, Collector: true,
-		SearchAttributes: attributes, Dir: f.dir, Logf: say,
+		SearchAttributes: product.SearchAttributes(), Dir: f.dir, Logf: say,
 	})
 	if err != nil {
 		return err
@@ -150,21 +145,6 @@ func build(ctx context.Context, f flags) error {
 		fmt.Printf("%s\t%s\n", part, binaries[part])
 	}
 	return nil
-}
-
-func parseAttributes(list string) (map[string]string, error) {
-	attributes := map[string]string{}
-	for item := range strings.SplitSeq(list, ",") {
-		if item == "" {
-			continue
-		}
-		name, kind, found := strings.Cut(item, "=")
-		if !found {
-			return nil, fmt.Errorf("--search-attributes: %q is not NAME=TYPE", item)
-		}
-		attributes[name] = kind
-	}
-	return attributes, nil
 }
 
 // followGoRun makes SIGTERM to `go run` end this process too. The go command
