@@ -279,11 +279,11 @@ func (s *secretScene) histories() []byte {
 	add(list)
 	for _, info := range list.GetExecutions() {
 		id, run := info.GetExecution().GetWorkflowId(), info.GetExecution().GetRunId()
-		described, err := s.temporal.DescribeWorkflowExecution(ctx, id, run)
+		described, err := s.temporal.DescribeWorkflow(ctx, id, run)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		add(described)
+		add(described.RawResponse)
 		events := s.temporal.GetWorkflowHistory(ctx, id, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		history := &historypb.History{}
 		for events.HasNext() {
