@@ -54,8 +54,8 @@ type drill struct {
 	// messages is how many were sent.
 	messages int
 	// held is a quarantined device that a Pod has; spare are devices that are well.
-	held, retired, gone device.Key
-	spare               []device.Key
+	held, suspect, retired, gone device.Key
+	spare                        []device.Key
 }
 
 // run starts a process of a version.
@@ -185,11 +185,12 @@ func (d *drill) leads(v version) {
 	})
 }
 
-// asks wants the commands of both versions to tell the same of every case, which is
-// what its workflow says whoever answers for it.
+// asks wants the commands of both versions to tell the same of a case that is marked
+// and of one that isn't, which is what its workflow says whoever answers for it.
 func (d *drill) asks() {
 	d.t.Helper()
-	for key, c := range d.opened {
+	for _, key := range []device.Key{d.held, d.suspect} {
+		c := d.opened[key]
 		for v, binary := range d.binary {
 			var story listing.Story
 			o := operator{cluster: d.cluster, binary: binary}
@@ -440,7 +441,7 @@ func (d *drill) begin() {
 		d.t.Fatal(err)
 	}
 	d.open(retired, quarantine.PhaseRetired)
-	d.held, d.retired, d.gone = held, retired, gone
+	d.held, d.suspect, d.retired, d.gone = held, suspect, retired, gone
 	d.talk("the older workers do all", func(context.Context) error { return nil })
 	d.listed()
 }
@@ -585,4 +586,12 @@ func (d *drill) terminal() []string {
 		"KUBECONFIG="+d.stack.Kubeconfig(),
 		"SICKBAY_TEMPORAL_ADDRESS="+d.stack.TemporalAddress(), "SICKBAY_TEMPORAL_NAMESPACE="+d.stack.TemporalNamespace(),
 		"TEMPORAL_ADDRESS="+d.stack.TemporalAddress(), "TEMPORAL_NAMESPACE="+d.stack.TemporalNamespace())
+}
+
+// A clone without the commit is told apart from a build that fails.
+func TestACommitThatTheCloneLacksIsToldWithHowToGetIt(t *testing.T) {
+	_, err := product.BuildEarlier(t.Context(), strings.Repeat("0", 40))
+	if !errors.Is(err, product.ErrNoHistory) || !strings.Contains(err.Error(), "git fetch --unshallow") {
+		t.Errorf("%v, want how to get the commit", err)
+	}
 }
