@@ -158,6 +158,12 @@ func TestNoSecretShowsUpAnywhere(t *testing.T) {
 		return nil
 	})
 	s.set(key, corev1.ResourceHealthStatusUnhealthy, fallenOff+" once more")
+	// A message that is let in reaches the worker at once, which may not answer it.
+	unanswered, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := s.cases.Send(unanswered, key, quarantine.Message{Verb: quarantine.VerbExtend, Actor: "oncall@example.com", Reason: "once more"}); err == nil {
+		t.Error("a worker with an expired key answers")
+	}
 	s.eventually("the worker is refused", 60*time.Second, func(context.Context) error {
 		if !strings.Contains(s.lastLines("worker", 1000), "expired at") {
 			return errors.New("nothing in its log")
