@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +84,29 @@ func startWith(t testing.TB, opts stack.Options, nodes, devices int, components 
 		c.dialTemporal()
 	}
 	return c
+}
+
+// awaitPolicy waits until the API server holds Sickbay's accounts to marks, which may
+// be a second after they got their rights.
+func (c *cluster) awaitPolicy() {
+	c.t.Helper()
+	capabilities, err := kube.Discover(c.t.Context(), c.discovery)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	worker := dynamic.NewForConfigOrDie(c.accounts.Worker.Config).Resource(capabilities.TaintRules)
+	evicts := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": capabilities.TaintRules.GroupVersion().String(), "kind": "DeviceTaintRule",
+		"metadata": map[string]any{"name": "sickbay-evicts"},
+		"spec":     map[string]any{"deviceSelector": map[string]any{"driver": "none.example.com"}, "taint": map[string]any{"key": kube.TaintKey, "effect": "NoExecute"}},
+	}}
+	c.eventually("a rule that evicts is refused", 20*time.Second, func(ctx context.Context) error {
+		_, err := worker.Create(ctx, evicts, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "sickbay-marks") {
+			return fmt.Errorf("the API server answers %v", err)
+		}
+		return nil
+	})
 }
 
 func (c *cluster) dialTemporal() {

@@ -203,15 +203,8 @@ func police(t *testing.T, version string, apis []string) *policed {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	worker, probe := p.rulesOf(p.accounts.Worker.Config), p.mark(evicting)
-	p.eventually("the marks' policy is in force", 20*time.Second, func(ctx context.Context) error {
-		_, err := worker.Create(ctx, probe, dryRun)
-		if err == nil || !strings.Contains(err.Error(), "sickbay-marks") {
-			return fmt.Errorf("a rule that evicts: %w", err)
-		}
-		return nil
-	})
+	p.awaitPolicy()
+	dryRun, probe := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, p.mark()
 	heard := &warnings{}
 	config := rest.CopyConfig(p.stack.RESTConfig())
 	config.WarningHandlerWithContext = heard

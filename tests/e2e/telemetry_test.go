@@ -31,6 +31,9 @@ func TestOneTraceLeadsFromThePodStatusToTheMark(t *testing.T) {
 		"SICKBAY_OTLP_ENDPOINT=" + c.stack.OTLPEndpoint(), "SICKBAY_REDIS_ADDRESSES=" + c.stack.RedisAddress(),
 		"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_METRIC_EXPORT_INTERVAL=500",
 	}
+	// A worker tries whether it is refused more than marks; before it is, that counts as
+	// a rule that was created.
+	c.awaitPolicy()
 	worker := c.process("worker", "worker", "", append(fastEnvironment(), env...)...)
 	starter := c.process("starter", "starter", "", append(starterEnvironment(), env...)...)
 	key := c.runPod("train-0")
