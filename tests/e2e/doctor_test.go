@@ -509,10 +509,10 @@ func redisLacks() map[string]lacks {
 		},
 		"the master": {
 			take: func(t *testing.T, s *site) func() error {
-				if err := s.redis.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+				if err := s.redis.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 					t.Fatal(err)
 				}
-				return func() error { return s.redis.SlaveOf(context.Background(), "NO", "ONE").Err() }
+				return func() error { return s.redis.ReplicaOf(context.Background(), "NO", "ONE").Err() }
 			},
 			check: "redis/server", state: doctor.Degraded, found: "slave", remedy: "SICKBAY_REDIS_KIND=sentinel",
 		},
