@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/sickbay-dev/sickbay/tests/checks"
@@ -61,54 +60,6 @@ func Build(ctx context.Context, folder string) (archive string, err error) {
 	}
 	archive = filepath.Join(folder, "sickbay.tar")
 	return archive, b.buildah(ctx, "push", "--quiet", Name, "docker-archive:"+archive+":"+Name)
-}
-
-// Pack makes an archive of an image with one program of this machine and the libraries
-// that it loads, and returns its path: for programs whose own images can't be fetched.
-func Pack(ctx context.Context, folder, name, program, entrypoint string) (archive string, err error) {
-	b, err := newBuildah(ctx, folder)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, b.remove()) }()
-	libraries, err := libraries(ctx, program)
-	if err != nil {
-		return "", err
-	}
-	tree := filepath.Join(b.dir, "packed")
-	if err := copyFile(filepath.Join(tree, "root", "usr", "bin", filepath.Base(program)), program); err != nil {
-		return "", err
-	}
-	for _, library := range libraries {
-		if err := copyFile(filepath.Join(tree, "root", library), library); err != nil {
-			return "", err
-		}
-	}
-	recipe := "FROM scratch\nCOPY root/ /\nENV PATH=/usr/bin\n"
-	if entrypoint != "" {
-		recipe += fmt.Sprintf("ENTRYPOINT [%q]\n", entrypoint)
-	}
-	if err := b.build(ctx, tree, recipe, name); err != nil {
-		return "", err
-	}
-	archive = filepath.Join(folder, "packed.tar")
-	return archive, b.buildah(ctx, "push", "--quiet", name, "docker-archive:"+archive+":"+name)
-}
-
-// library is a line of ldd with a path.
-var library = regexp.MustCompile(`(?m)(/\S+) \(0x`)
-
-// libraries are those that a program loads; none if it is static.
-func libraries(ctx context.Context, program string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
-	if err != nil && !bytes.Contains(out, []byte("not a dynamic executable")) {
-		return nil, fmt.Errorf("find the libraries of %s: %w: %s", program, err, out)
-	}
-	var found []string
-	for _, line := range library.FindAllStringSubmatch(string(out), -1) {
-		found = append(found, line[1])
-	}
-	return found, nil
 }
 
 // buildah is buildah with a store of its own.
@@ -220,15 +171,4 @@ func goEnv(ctx context.Context, names ...string) ([]string, error) {
 		return nil, fmt.Errorf("ask go for %s: %w", strings.Join(names, ", "), err)
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), nil
-}
-
-func copyFile(to, from string) error {
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, 0o755)
 }

@@ -54,7 +54,9 @@ func buildImage(t *testing.T) string {
 	t.Helper()
 	archive.once.Do(func() {
 		if archive.folder, archive.err = os.MkdirTemp("", "sickbay-image-"); archive.err == nil {
+			began := time.Now()
 			archive.path, archive.err = image.Build(context.Background(), archive.folder)
+			t.Logf("the image is built after %s", time.Since(began).Round(time.Second))
 		}
 	})
 	must(t, archive.err)

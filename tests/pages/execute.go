@@ -34,6 +34,7 @@ func (p Page) execute(ctx context.Context, part checks.PagePart) ([]string, erro
 	ctx, cancel := context.WithTimeoutCause(ctx, commandLimit, fmt.Errorf("not within %s", commandLimit))
 	defer cancel()
 	run := exec.CommandContext(ctx, "bash", "-c", part.Command)
+	run.Dir = p.Dir
 	run.Env = slices.Concat(os.Environ(), p.Env)
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// A child that it leaves behind may hold its output open.

@@ -20,6 +20,8 @@ import (
 type Page struct {
 	// Path is the Markdown file, below the root of the clone.
 	Path string
+	// Dir is where the commands are run. Empty is where the test is.
+	Dir string
 	// Env is the environment of the commands, beside the test's own.
 	Env []string
 	// Mask makes alike what differs from run to run, line by line. Default is Masked.
