@@ -5,8 +5,10 @@ package deploy_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,9 @@ import (
 // SICKBAY_DRAIN give its own work: cmd's stopMargin of 5 s, and twice closeLimit, 2 s.
 const afterwards = 9 * time.Second
 
+// redis is where a site has its directory: a password for it wants one.
+var redis = map[string]string{"SICKBAY_REDIS_ADDRESSES": "redis.example.com:6379"}
+
 // shipped is what a person can apply: the base alone, with each component, with all,
 // and each overlay.
 func shipped(t *testing.T) map[string]string {
@@ -42,14 +47,11 @@ func shipped(t *testing.T) map[string]string {
 	var all []string
 	for _, name := range components {
 		all = append(all, strings.TrimPrefix(name, "components/"))
-		if name == "components/directory-password" {
-			continue // it stands on components/directory, and comes with all
-		}
 		folders[name] = t.TempDir()
-		must(t, deploy.Overlay{Components: all[len(all)-1:]}.Write(folders[name]))
+		must(t, deploy.Overlay{Components: all[len(all)-1:], Settings: redis}.Write(folders[name]))
 	}
 	folders["all components"] = t.TempDir()
-	must(t, deploy.Overlay{Components: all}.Write(folders["all components"]))
+	must(t, deploy.Overlay{Components: all, Settings: redis}.Write(folders["all components"]))
 	return folders
 }
 
@@ -97,15 +99,11 @@ func TestWhatIsShippedFitsWhatTheProcessesRead(t *testing.T) {
 }
 
 // fits holds one Deployment to its settings, as its process reads them.
-func fits(t *testing.T, deployment appsv1.Deployment, maps map[string]corev1.ConfigMap) {
+func fits(t *testing.T, deployment appsv1.Deployment, configMaps map[string]corev1.ConfigMap) {
 	t.Helper()
 	pod := deployment.Spec.Template.Spec
 	container := pod.Containers[0]
-	settings := maps[container.EnvFrom[0].ConfigMapRef.Name].Data
-	if len(settings) == 0 {
-		t.Fatalf("%s reads ConfigMap %q, which has nothing or isn't there", deployment.Name, container.EnvFrom[0].ConfigMapRef.Name)
-	}
-	for name, value := range settings {
+	for name, value := range settingsOf(t, deployment, configMaps) {
 		if strings.HasSuffix(name, "_FILE") && value != "" {
 			if !mounted(container, value) {
 				t.Errorf("%s=%s: no Secret is mounted there in %s", name, value, deployment.Name)
@@ -149,6 +147,68 @@ func fits(t *testing.T, deployment appsv1.Deployment, maps map[string]corev1.Con
 	}
 	if got, want := deployment.Spec.Template.Annotations["prometheus.io/port"], fmt.Sprint(port.ContainerPort); got != want {
 		t.Errorf("%s is scraped on port %s, want %s", deployment.Name, got, want)
+	}
+}
+
+// settingsOf are the variables that a Deployment's process gets. Of ConfigMaps that
+// both have one the later wins, as for the kubelet.
+func settingsOf(t *testing.T, deployment appsv1.Deployment, configMaps map[string]corev1.ConfigMap) map[string]string {
+	t.Helper()
+	settings := map[string]string{}
+	for _, source := range deployment.Spec.Template.Spec.Containers[0].EnvFrom {
+		data := configMaps[source.ConfigMapRef.Name].Data
+		if len(data) == 0 {
+			t.Fatalf("%s reads ConfigMap %q, which has nothing or isn't there", deployment.Name, source.ConfigMapRef.Name)
+		}
+		maps.Copy(settings, data)
+	}
+	return settings
+}
+
+// What a site sets wins over what a component sets, an empty value too; all but the
+// mode, which comes with its right.
+func TestWhatASiteSetsWinsOverAComponent(t *testing.T) {
+	kubectl, err := deploy.FindKubectl(t.Context(), "")
+	must(t, err)
+	read := func(overlay deploy.Overlay, command string) map[string]string {
+		folder := t.TempDir()
+		must(t, overlay.Write(folder))
+		objects, err := kubectl.Render(t.Context(), folder)
+		must(t, err)
+		return settingsOf(t, pick[appsv1.Deployment](t, objects, "Deployment")[command], pick[corev1.ConfigMap](t, objects, "ConfigMap"))
+	}
+	components, err := deploy.Folders("components")
+	must(t, err)
+	for _, command := range []string{"starter", "worker"} {
+		base := read(deploy.Overlay{}, command)
+		for _, component := range components {
+			overlay := deploy.Overlay{Components: []string{strings.TrimPrefix(component, "components/")}}
+			overlay.Settings = map[string]string{}
+			for name, value := range read(overlay, command) {
+				if base[name] != value {
+					overlay.Settings[name] = ""
+				}
+			}
+			if len(overlay.Settings) == 0 {
+				t.Errorf("%s sets nothing for the %s", component, command)
+			}
+			all := slices.Sorted(maps.Keys(overlay.Settings))
+			for _, value := range []string{"the site's", ""} {
+				for _, name := range all {
+					overlay.Settings[name] = value
+				}
+				got := read(overlay, command)
+				for _, name := range all {
+					want := value
+					if name == "SICKBAY_MODE" {
+						want = "enforce"
+					}
+					if found, set := got[name]; found != want || !set {
+						t.Errorf("with %s the site sets %s=%q for the %s, and it gets %q, want %q", component, name, value, command, found, want)
+					}
+				}
+			}
+		}
 	}
 }
 

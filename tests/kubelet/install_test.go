@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/fakedriver"
 	"github.com/sickbay-dev/sickbay/tests/image"
 	"github.com/sickbay-dev/sickbay/tests/pages"
+	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/realnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
@@ -72,12 +74,14 @@ func TestTheCommandsOfThePageInstallSickbay(t *testing.T) {
 		said, _, err = kubectl.Run(context.Background(), "--namespace", "sickbay", "get", "deployment", "worker", "--output", "jsonpath={.spec.template.spec.containers[0].envFrom}")
 		t.Logf("%s (%v)", said, err)
 	})
+	binary, err := product.Shared()
+	must(t, err)
 	marked := false
 	name := regexp.MustCompile(`\bpod-\d+\b`)
 	applied := 0
 	pages.Run(t, pages.Page{
 		Path: "docs/install.md", Dir: clone, Update: *update,
-		Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "PATH=" + kubectl.Folder() + ":" + os.Getenv("PATH")},
+		Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(binary) + ":" + os.Getenv("PATH")},
 		Mask: func(line string) string {
 			return pages.Masked(name.ReplaceAllString(line, "POD"))
 		},
@@ -85,6 +89,11 @@ func TestTheCommandsOfThePageInstallSickbay(t *testing.T) {
 			switch {
 			case strings.HasPrefix(command, "kubectl --namespace sickbay wait"):
 				s.awaitReady(t, map[string]int{"starter": 1, "worker": 1, "temporal": 1, "redis": 1})
+			case strings.HasPrefix(command, "SICKBAY_TEMPORAL_ADDRESS="):
+				s.forward(t, kubectl)
+			case strings.HasPrefix(command, "sed -i 's|newTag"):
+				// The next version is this one under another name; tests/e2e upgrades to a real one.
+				must(t, s.node.TagImage(t.Context(), "ghcr.io/sickbay-dev/sickbay:dev", "ghcr.io/sickbay-dev/sickbay:next"))
 			case strings.Contains(command, "sickbay devices"):
 				must(t, d.Xid(t.Context(), held[0], 79))
 				devices("the case shows", string(quarantine.PhaseQuarantined))
@@ -94,7 +103,7 @@ func TestTheCommandsOfThePageInstallSickbay(t *testing.T) {
 					must(t, os.Mkdir(filepath.Join(clone, "site"), 0o755))
 					must(t, os.WriteFile(filepath.Join(clone, "site", "kustomization.yaml"), kustomizationOf(t, filepath.Join(root, "docs", "install.md")), 0o600))
 				}
-			case strings.HasPrefix(command, "sed "):
+			case strings.HasPrefix(command, "sed ") && applied == 1:
 				devices("the case is open here too", string(quarantine.PhaseQuarantined))
 			case applied == 2 && strings.HasPrefix(command, "kubectl get devicetaintrules") && !marked:
 				marked = true
@@ -105,9 +114,37 @@ func TestTheCommandsOfThePageInstallSickbay(t *testing.T) {
 			}
 		},
 	})
-	if applied != 2 {
-		t.Errorf("the page applies its own kustomization %d times, want 2", applied)
+	if applied != 4 {
+		t.Errorf("the page applies its own kustomization as a whole %d times, want 4", applied)
 	}
+	left, _, err := kubectl.Run(t.Context(), "get", "clusterroles,clusterrolebindings", "--output", "name")
+	must(t, err)
+	for object := range strings.Lines(left) {
+		if strings.Contains(object, "/sickbay-") {
+			t.Errorf("the page leaves %s", object)
+		}
+	}
+}
+
+// forward forwards the port of Temporal that the page forwards in another terminal,
+// until the test ends or Temporal does.
+func (s *suite) forward(t *testing.T, kubectl deploy.Kubectl) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	go func() {
+		_, _, err := kubectl.Run(ctx, "--namespace", "sickbay", "port-forward", "deployment/temporal", "7233")
+		if ctx.Err() == nil {
+			t.Logf("the forwarding of Temporal's port ended: %v", err)
+		}
+	}()
+	within(t, soon, "Temporal's port is forwarded", func(ctx context.Context) error {
+		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:7233")
+		if err == nil {
+			err = connection.Close()
+		}
+		return err
+	})
 }
 
 // kustomizationOf is the kustomization that the page shows.

@@ -103,6 +103,14 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	return nil
 }
 
+// TagImage gives an image that the node knows another name beside its own.
+func (n *Node) TagImage(ctx context.Context, name, other string) error {
+	if err := n.ctr(ctx, "--namespace", "k8s.io", "images", "tag", name, other); err != nil {
+		return fmt.Errorf("call the image %s %s: %w", name, other, err)
+	}
+	return nil
+}
+
 // ctr runs containerd's own client.
 func (n *Node) ctr(ctx context.Context, args ...string) error {
 	return run(ctx, n.programs[stack.PartCtr], append([]string{"--address", n.path("containerd.sock")}, args...)...)
