@@ -81,7 +81,8 @@ func TestTheCommandsOfThePageInstallSickbay(t *testing.T) {
 	applied := 0
 	pages.Run(t, pages.Page{
 		Path: "docs/install.md", Dir: clone, Update: *update,
-		Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(binary) + ":" + os.Getenv("PATH")},
+		// What kubectl kept of another cluster at this port isn't for this one.
+		Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "KUBECACHEDIR=" + t.TempDir(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(binary) + ":" + os.Getenv("PATH")},
 		Mask: func(line string) string {
 			return pages.Masked(name.ReplaceAllString(line, "POD"))
 		},
