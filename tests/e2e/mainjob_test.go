@@ -18,6 +18,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -339,4 +340,18 @@ func TestObservingChangesNothing(t *testing.T) {
 		t.Errorf("%d marks, %v; want none", len(rules), err)
 	}
 	t.Log(devicewf.Details(state, reason.Builtin().Meaning))
+
+	// Workers come back with the other mode, and the next word about the device has
+	// it marked by the same case, in the same run.
+	if err := c.stack.StopPart(t.Context(), "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deploy.Grant(t.Context(), c.stack, deploy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	c.process("worker-that-marks", "worker", "", fastEnvironment()...)
+	c.set(key, corev1.ResourceHealthStatusUnhealthy, "XID 48: double bit ECC error")
+	if followed := c.awaitInForce(key); followed.Epoch != state.Epoch {
+		t.Errorf("epoch %d, then %d: want the same case", state.Epoch, followed.Epoch)
+	}
 }

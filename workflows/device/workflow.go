@@ -63,6 +63,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		ctx:     own,
 		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
+		own:     w.knobs,
 		knobs:   w.knobs,
 		meaning: w.meaning,
 		phase:   state.Case.Phase,
@@ -82,7 +83,9 @@ type runner struct {
 	// asked is the context that a cancellation request reaches; nil once one came.
 	asked workflow.Context
 	log   log.Logger
-	knobs Knobs
+	// own are the settings of the worker that carries the run now, and knobs those
+	// that were recorded last, by which it decides.
+	own, knobs Knobs
 	// meaning puts reasons into words.
 	meaning func(reason.Code) string
 	// phase is the phase in which the run, or its present stage, began.
@@ -142,7 +145,7 @@ func (r *runner) apply(event quarantine.Event) {
 // refreshKnobs takes over a change of the worker's settings. It is recorded when
 // it differs, so that a replay decides as the run did.
 func (r *runner) refreshKnobs() {
-	mine := r.knobs
+	mine := r.own
 	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
 		func(workflow.Context) any { return mine },
 		func(a, b any) bool { return a == b })
