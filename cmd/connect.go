@@ -152,6 +152,11 @@ func readSecret(path string) (string, error) {
 	if secret == "" {
 		return "", fmt.Errorf("read the API key for Temporal: SICKBAY_TEMPORAL_API_KEY_FILE=%q is empty", path)
 	}
+	for _, b := range []byte(secret) {
+		if b <= ' ' || b > '~' {
+			return "", fmt.Errorf("read the API key for Temporal: SICKBAY_TEMPORAL_API_KEY_FILE=%q has more in it than one line of visible ASCII: want the key alone", path)
+		}
+	}
 	return secret, nil
 }
 

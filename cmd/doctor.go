@@ -56,6 +56,8 @@ DeviceTaintRules. It makes a ResourceSlice of driver doctor.sickbay.dev, a
 DeviceClass, a rule for that device, a ResourceClaim and a Pod that is never bound
 to a node, and removes them.
 
+What a worker needs goes by SICKBAY_MODE here: set it as the workers have it.
+
 It runs as whoever calls it: an administrator sees everything. Starter and worker
 look at their own part when they start and while they run, and show it at /readyz.
 ` + environmentHelp(config.Doctor{}) + `
@@ -83,7 +85,7 @@ Exit codes:
 	set.BoolVar(&flags.probe, "probe", false, "make objects, and remove them, to see whether scheduler and controller manager act on DeviceTaintRules")
 	set.StringVar(&flags.probeIn, "probe-namespace", "", "namespace for the claim and the Pod of --probe (default: the kubeconfig's)")
 	set.BoolVar(&flags.strict, "strict", false, "end with exit code 1 if something is degraded, too")
-	set.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long each look may take, like 30s")
+	set.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long each look may take, like 30s; --probe may take a minute")
 	completeWords(command, "output", "table", "json", "yaml")
 	completeWords(command, "color", "auto", "always", "never")
 	return command
@@ -103,6 +105,13 @@ func runDoctor(ctx context.Context, streams Streams, flags doctorFlags) error {
 	if flags.timeout <= 0 {
 		return &usageError{fmt.Errorf("--timeout %s: want more than nothing", flags.timeout)}
 	}
+	for _, name := range []struct{ flag, value string }{
+		{"namespace", flags.namespace}, {"starter-account", flags.starterAccount}, {"worker-account", flags.workerAccount},
+	} {
+		if name.value == "" {
+			return &usageError{fmt.Errorf("--%s is empty: want a name", name.flag)}
+		}
+	}
 	if flags.probeIn != "" && !flags.probe {
 		return &usageError{errors.New("--probe-namespace says where --probe makes its objects; want both, or neither")}
 	}
@@ -113,6 +122,12 @@ func runDoctor(ctx context.Context, streams Streams, flags doctorFlags) error {
 	defer end()
 	report := doctor.Run(ctx, flags.timeout, systems...)
 	if ctx.Err() != nil {
+		// What a probe couldn't remove has to be known all the same.
+		for _, f := range report.Findings {
+			if f.Check == doctor.ProbeCheck && f.State == doctor.Unknown {
+				fmt.Fprintln(streams.Err, "sickbay:", f.Found)
+			}
+		}
 		return ctx.Err()
 	}
 	if err := show.PrintReport(streams.Out, report, format, colour); err != nil {
@@ -174,8 +189,8 @@ func (f *doctorFlags) systems() (all []doctor.System, end func(), err error) {
 	}
 	checks := []doctor.Check{
 		server.ResourceAPI(), server.TaintRules(), server.Gates(), server.NodeAllocatable(),
-		server.Rights("starter", starter, kube.StarterRights(leaseNamespace, lease)),
-		server.Rights("worker", worker, kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce))),
+		server.Rights("starter", "", starter, kube.StarterRights(leaseNamespace, lease)),
+		server.Rights("worker", set.Mode, worker, kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce))),
 		server.Fence(worker),
 		server.Drivers(), server.Plugins(), server.Tolerations(),
 	}

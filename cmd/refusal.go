@@ -71,6 +71,8 @@ func tlsRemedy(set config.Temporal, message string) string {
 		return fmt.Sprintf("SICKBAY_TEMPORAL_TLS_CERT_FILE=%q", set.TLS.CertFile)
 	}
 	switch {
+	case says("no children to pick from", "name resolver error"):
+		return "the host of SICKBAY_TEMPORAL_ADDRESS=" + set.Address + " can't be found: see that the name is right, and that DNS answers here"
 	case says("remote error: tls: certificate required"), says("remote error: tls: bad certificate") && set.TLS.CertFile == "":
 		return "Temporal wants a client's certificate: set SICKBAY_TEMPORAL_TLS_CERT_FILE and SICKBAY_TEMPORAL_TLS_KEY_FILE"
 	case says("remote error: tls: unknown certificate authority"):

@@ -60,6 +60,8 @@ type Check struct {
 	// Lost says what isn't known if it fails.
 	Lost string
 	Ask  func(ctx context.Context) ([]Finding, error)
+	// Remedy is what to do if it fails, where that isn't to give the right to read.
+	Remedy string
 	// Limit is how long it may take, where that isn't what all may take.
 	Limit time.Duration
 }
@@ -68,7 +70,7 @@ type Check struct {
 func (c Check) unknown(err error) Finding {
 	return Finding{
 		Check: c.Name, State: Unknown, Found: err.Error(), Needed: "an answer",
-		Without: c.Lost + " isn't known", Remedy: "Give whoever asks the right to read it, or ask again when it answers.",
+		Without: c.Lost + " isn't known", Remedy: cmp.Or(c.Remedy, "Give whoever asks the right to read it, or ask again when it answers."),
 	}
 }
 

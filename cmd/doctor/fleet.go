@@ -49,7 +49,7 @@ type reported struct {
 func judgeHealth(name string, l listing.Listing) []Finding {
 	drivers := map[string]*reported{}
 	for _, d := range l.Devices {
-		if len(d.Holders) == 0 {
+		if len(d.Holders) == 0 || d.Key.Driver == probeDriver {
 			continue
 		}
 		// Health of a device plugin's devices is in use as soon as it is reported; a
@@ -122,6 +122,9 @@ func judgePlugins(name string, nodes []*corev1.Node) []Finding {
 	devices, on := map[string]int64{}, map[string]int{}
 	for _, node := range nodes {
 		for resource, offer := range kube.OffersOf(node) {
+			if offer.Listed == 0 {
+				continue // its plugin is gone
+			}
 			devices[resource] += offer.Listed
 			on[resource]++
 		}
@@ -157,7 +160,7 @@ func (c Cluster) Tolerations() Check {
 		if err != nil {
 			return nil, fmt.Errorf("list the ResourceClaims: %w", err)
 		}
-		looked := "claims and templates"
+		f := Finding{Check: name}
 		err = pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return c.Kubernetes.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List(ctx, o)
 		}).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
@@ -167,19 +170,24 @@ func (c Cluster) Tolerations() Check {
 			return nil
 		})
 		switch {
-		case apierrors.IsForbidden(err):
-			looked = "claims (templates may not be listed)"
+		case apierrors.IsForbidden(err) && len(passing) == 0:
+			f.State, f.Found, f.Needed = Unknown, "none among the claims; "+err.Error(), toleratesNothing
+			f.Without, f.Remedy = "which templates make claims that pass a mark isn't known", "Give whoever asks the right to list resourceclaimtemplates."
+			return []Finding{f}, nil
+		case apierrors.IsForbidden(err): // what was found says enough
 		case err != nil:
 			return nil, fmt.Errorf("list the ResourceClaimTemplates: %w", err)
 		}
-		return []Finding{judgeTolerations(name, looked, passing)}, nil
+		return []Finding{judgeTolerations(name, passing)}, nil
 	}}
 }
 
-func judgeTolerations(name, looked string, passing []string) Finding {
-	f := Finding{Check: name, State: OK, Needed: "no claim that tolerates every taint, or ours"}
+const toleratesNothing = "no claim that tolerates every taint, or ours"
+
+func judgeTolerations(name string, passing []string) Finding {
+	f := Finding{Check: name, State: OK, Needed: toleratesNothing}
 	if len(passing) == 0 {
-		f.Found = "none among the " + looked
+		f.Found = "none among the claims and templates"
 		return f
 	}
 	f.State = Degraded

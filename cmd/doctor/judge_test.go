@@ -77,12 +77,12 @@ func TestRightsThatAreLackingAreToldByWhatTheyAreFor(t *testing.T) {
 		}
 	}
 	who := kube.Account{Namespace: "sickbay", Name: "worker"}
-	wants(t, "none lacking", judgeRights("r", "worker", who, len(all), nil), OK, "all 13")
-	wants(t, "one that nothing depends on", judgeRights("r", "worker", who, len(all), events), Degraded, "sickbay/worker may not create or patch events")
-	wants(t, "one that something depends on", judgeRights("r", "worker", who, len(all), append(events, delete...)), Missing, "delete devicetaintrules.resource.k8s.io")
-	wants(t, "asked for oneself", judgeRights("r", "worker", kube.Account{}, len(all), pods), Missing, "it may not get or list pods")
-	wants(t, "all lacking", judgeRights("r", "worker", who, len(all), all), Missing, "none of the 13")
-	if f := judgeRights("r", "worker", who, len(all), delete); !strings.Contains(f.Without, "stays marked") {
+	wants(t, "none lacking", judgeRights("r", "worker", "enforce", who, len(all), nil), OK, "all 13, as SICKBAY_MODE=enforce needs them")
+	wants(t, "one that nothing depends on", judgeRights("r", "worker", "enforce", who, len(all), events), Degraded, "sickbay/worker may not create or patch events")
+	wants(t, "one that something depends on", judgeRights("r", "worker", "enforce", who, len(all), append(events, delete...)), Missing, "delete devicetaintrules.resource.k8s.io")
+	wants(t, "asked for oneself", judgeRights("r", "worker", "enforce", kube.Account{}, len(all), pods), Missing, "it may not get or list pods")
+	wants(t, "all lacking", judgeRights("r", "worker", "enforce", who, len(all), all), Missing, "none of the 13")
+	if f := judgeRights("r", "worker", "enforce", who, len(all), delete); !strings.Contains(f.Without, "stays marked") {
 		t.Errorf("without %q: want what a missing right to delete comes to", f.Without)
 	}
 }
@@ -144,8 +144,8 @@ func TestTolerationsThatPassAMark(t *testing.T) {
 			}
 		}
 	}
-	wants(t, "some", judgeTolerations("t", "claims", []string{"claim a/b"}), Degraded, "claim a/b")
-	wants(t, "none", judgeTolerations("t", "claims", nil), OK, "none")
+	wants(t, "some", judgeTolerations("t", []string{"claim a/b"}), Degraded, "claim a/b")
+	wants(t, "none", judgeTolerations("t", nil), OK, "none")
 }
 
 func TestWhatRedisSaysOfItself(t *testing.T) {
@@ -172,6 +172,8 @@ func TestWhatRedisSaysOfItself(t *testing.T) {
 	limited := with("maxmemory", "1000000")
 	limited["maxmemory_policy"] = "allkeys-lru"
 	wants(t, "eviction at a limit", judgeKeeping(limited)[1], Degraded, "allkeys-lru")
+	limited["maxmemory_policy"], limited["used_memory"] = "noeviction", "950000"
+	wants(t, "nearly full", judgeKeeping(limited)[1], Degraded, "950000 of 1000000")
 }
 
 func TestWhoPollsTheTaskQueue(t *testing.T) {

@@ -45,6 +45,14 @@ func (c Cluster) Reach() Check {
 			err = json.Unmarshal(answer, &info)
 		}
 		if err != nil {
+			if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+				return []Finding{{
+					Check: name, State: Missing, Found: fmt.Sprintf("the API server lets this caller ask nothing: %v", err), Needed: needed,
+					Without: "nothing works, and nothing else of Kubernetes was looked at",
+					Remedy:  "Renew the token or the certificate of the kubeconfig, or see that the Pod's ServiceAccount is still there.",
+					stops:   true,
+				}}, nil
+			}
 			return []Finding{{
 				Check: name, State: Missing, Found: fmt.Sprintf("the API server doesn't answer: %v", err), Needed: needed,
 				Without: "nothing works, and nothing else of Kubernetes was looked at",

@@ -39,11 +39,14 @@ const (
 	cleansWithin = 10 * time.Second
 )
 
+// ProbeCheck names the findings that say what Probe couldn't do.
+const ProbeCheck = "kubernetes/probe"
+
 // Probe makes, in a namespace, a device that no driver has, a rule for it, and a Pod
 // that asks for it and is never bound to a node; sees what scheduler and controller
 // manager do; and removes all of it.
 func (c Cluster) Probe(namespace string) Check {
-	return Check{Name: "kubernetes/probe", Limit: probeWithin, Lost: "whether scheduler and controller manager act on DeviceTaintRules",
+	return Check{Name: ProbeCheck, Limit: probeWithin, Remedy: "Do as the answer says: whoever runs it has to be let make and delete these objects, in a namespace that --probe-namespace names.", Lost: "whether scheduler and controller manager act on DeviceTaintRules",
 		Ask: func(ctx context.Context) (findings []Finding, err error) {
 			found, err := kube.Discover(ctx, c.Kubernetes.Discovery())
 			if err != nil {
@@ -74,18 +77,46 @@ type probe struct {
 }
 
 func (p *probe) run(ctx context.Context) ([]Finding, error) {
-	if err := p.offer(ctx); err != nil {
+	findings, err := p.leftovers(ctx)
+	if err != nil {
 		return nil, err
+	}
+	if err := p.offer(ctx); err != nil {
+		return findings, err
 	}
 	acting, err := p.controllerManager(ctx)
 	if err != nil {
-		return nil, err
+		return findings, err
 	}
+	findings = append(findings, acting)
 	scheduling, err := p.scheduler(ctx)
 	if err != nil {
-		return []Finding{acting}, err
+		return findings, err
 	}
-	return []Finding{acting, scheduling}, nil
+	return append(findings, scheduling), nil
+}
+
+// leftovers looks for what probes left behind that were killed. They do no harm but
+// to be listed.
+func (p *probe) leftovers(ctx context.Context) ([]Finding, error) {
+	slices, err := p.cluster.Kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + probeDriver})
+	if err != nil {
+		return nil, fmt.Errorf("look for what earlier probes left behind: %w", err)
+	}
+	var left []string
+	for _, slice := range slices.Items {
+		if time.Since(slice.CreationTimestamp.Time) > 2*probeWithin {
+			left = append(left, slice.Name)
+		}
+	}
+	if len(left) == 0 {
+		return nil, nil
+	}
+	return []Finding{{
+		Check: "kubernetes/probe/leftovers", State: Degraded, Found: "earlier probes were killed: " + names(left), Needed: "nothing of earlier probes",
+		Without: "a device that is none is listed for each",
+		Remedy:  "Delete the ResourceSlices, DeviceClasses and DeviceTaintRules whose names begin so, and the ResourceClaims and Pods of these names in the namespace where it was tried.",
+	}}, nil
 }
 
 // making notes how to remove what a call made.
@@ -118,7 +149,8 @@ func (p *probe) offer(ctx context.Context) error {
 			Driver: probeDriver, AllNodes: ptr(true),
 			Pool: resourcev1.ResourcePool{Name: p.name, Generation: 1, ResourceSliceCount: 1},
 			Devices: []resourcev1.Device{{
-				Name: "probe", BindingConditions: []string{neverMet}, BindingFailureConditions: []string{neverMet + "-failed"},
+				Name: "probe", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"probe": {StringValue: &p.name}},
+				BindingConditions: []string{neverMet}, BindingFailureConditions: []string{neverMet + "-failed"},
 			}},
 		},
 	}
@@ -132,7 +164,9 @@ func (p *probe) offer(ctx context.Context) error {
 	class := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name},
 		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
-			Expression: fmt.Sprintf("device.driver == %q", probeDriver),
+			// CEL doesn't see the pool. Another probe's device, or one that was left over,
+			// has no taint of this one's.
+			Expression: fmt.Sprintf("device.driver == %[1]q && device.attributes[%[1]q].probe == %[2]q", probeDriver, p.name),
 		}}}},
 	}
 	classes := p.cluster.Kubernetes.ResourceV1().DeviceClasses()

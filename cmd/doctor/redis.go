@@ -30,10 +30,16 @@ func (r Redis) Reach() Check {
 			return []Finding{f}, nil
 		}
 		info, err := r.Directory.Info(ctx)
+		if err != nil && strings.Contains(err.Error(), "NOPERM") {
+			f.State, f.Found = Unknown, err.Error()
+			f.Without = "what the server is like isn't known; the directory doesn't need that right"
+			f.Remedy = "Let its user run INFO, or ask whoever runs it for version, persistence and eviction."
+			return []Finding{f}, nil
+		}
 		if err != nil {
 			f.State, f.Found = Degraded, fmt.Sprintf("Redis doesn't answer: %v", err)
 			f.Without = "whoever reads the directory reads nothing, or something old; cases and marks go on without it"
-			f.Remedy = "See that SICKBAY_REDIS_ADDRESSES leads to it, and that SICKBAY_REDIS_USERNAME, _PASSWORD_FILE and _TLS_* are what it asks for; its user needs INFO."
+			f.Remedy = "See that SICKBAY_REDIS_ADDRESSES leads to it, and that SICKBAY_REDIS_USERNAME, _PASSWORD_FILE and _TLS_* are what it asks for."
 			f.stops = true
 			return []Finding{f}, nil
 		}
@@ -67,7 +73,14 @@ func judgeKeeping(info map[string]string) []Finding {
 	if limit == 0 {
 		eviction.Found += ", no maxmemory"
 	}
-	if limit > 0 && info["maxmemory_policy"] != "noeviction" {
+	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
+	switch {
+	case limit > 0 && info["maxmemory_policy"] == "noeviction" && used > limit/10*9:
+		eviction.State = Degraded
+		eviction.Found += fmt.Sprintf(", and %d of %d bytes used", used, limit)
+		eviction.Without = "writes are refused when it is full, and the directory grows old"
+		eviction.Remedy = "Give it more memory: 3 KB a device."
+	case limit > 0 && info["maxmemory_policy"] != "noeviction":
 		eviction.State = Degraded
 		eviction.Without = "entries vanish one by one when memory is short; who lists devices is told that they are missing"
 		eviction.Remedy = "Set maxmemory-policy noeviction, and memory for 3 KB a device."

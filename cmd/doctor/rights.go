@@ -6,7 +6,6 @@ package doctor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,12 +13,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
 
-// Rights asks what a process may do. The zero Account is whoever asks.
-func (c Cluster) Rights(process string, who kube.Account, rights []kube.Right) Check {
+// Rights asks what a process may do, in this mode if it has one. The zero Account is
+// whoever asks.
+func (c Cluster) Rights(process, mode string, who kube.Account, rights []kube.Right) Check {
 	name := "kubernetes/rights/" + process
 	return Check{Name: name, Lost: "what the " + process + " may do", Ask: func(ctx context.Context) ([]Finding, error) {
 		lacking, err := kube.Lacking(ctx, c.Kubernetes, who, rights)
@@ -33,13 +34,17 @@ func (c Cluster) Rights(process string, who kube.Account, rights []kube.Right) C
 		if err != nil {
 			return nil, err
 		}
-		return []Finding{judgeRights(name, process, who, len(rights), lacking)}, nil
+		return []Finding{judgeRights(name, process, mode, who, len(rights), lacking)}, nil
 	}}
 }
 
-func judgeRights(name, process string, who kube.Account, asked int, lacking []kube.Right) Finding {
+func judgeRights(name, process, mode string, who kube.Account, asked int, lacking []kube.Right) Finding {
+	assumed := ""
+	if mode != "" {
+		assumed = ", as SICKBAY_MODE=" + mode + " needs them"
+	}
 	f := Finding{
-		Check: name, State: OK, Found: fmt.Sprintf("all %d", asked), Needed: fmt.Sprintf("the %d rights of docs/security.md", asked),
+		Check: name, State: OK, Found: fmt.Sprintf("all %d%s", asked, assumed), Needed: fmt.Sprintf("the %d rights of docs/security.md%s", asked, assumed),
 	}
 	if len(lacking) == 0 {
 		return f
@@ -87,72 +92,120 @@ func byObject(rights []kube.Right) []string {
 	return objects
 }
 
-// beyond is a rule that no process of Sickbay ever makes: NoExecute, under a key of
-// its own. It names a device of no driver, and is never more than a dry run.
-func beyond() *resourcev1.DeviceTaintRule {
-	driver, pool, device := "doctor.sickbay.dev", "none", "none"
+// beyond are rules that no process of Sickbay ever makes: marks of a device of no
+// driver that are wrong in one thing each. They are never more than dry runs.
+func beyond(like *resourcev1.DeviceTaintRule) map[string]*resourcev1.DeviceTaintRule {
+	evicting, wider, foreign := like.DeepCopy(), like.DeepCopy(), like.DeepCopy()
+	evicting.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
+	wider.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{}
+	foreign.Spec.Taint.Key = "doctor.sickbay.dev/beyond"
+	return map[string]*resourcev1.DeviceTaintRule{"with NoExecute": evicting, "of every device": wider, "with another key": foreign}
+}
+
+// noMark is a mark as Sickbay would write it, of a device of no driver.
+func noMark() *resourcev1.DeviceTaintRule {
+	driver, pool, device := probeDriver, "none", "none"
 	return &resourcev1.DeviceTaintRule{
-		ObjectMeta: metav1.ObjectMeta{Name: "sickbay-doctor"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "sickbay-doctor", Labels: map[string]string{kube.ManagedByLabel: kube.ManagedBy},
+			Annotations: map[string]string{kube.AnnotationDevice: driver + "/" + pool + "/" + device},
+		},
 		Spec: resourcev1.DeviceTaintRuleSpec{
 			DeviceSelector: &resourcev1.DeviceTaintSelector{Driver: &driver, Pool: &pool, Device: &device},
-			Taint:          resourcev1.DeviceTaint{Key: "doctor.sickbay.dev/beyond", Effect: resourcev1.DeviceTaintEffectNoExecute},
+			Taint:          resourcev1.DeviceTaint{Key: kube.TaintKey, Value: "1", Effect: resourcev1.DeviceTaintEffectNoSchedule},
 		},
 	}
 }
 
-// errNoRules is returned where there is no API to make rules with.
-var errNoRules = errors.New("the cluster serves no DeviceTaintRule API")
+// Fence asks whether something keeps a worker's right to make rules to marks. The
+// zero Account is whoever asks; another is impersonated. That a mark which is there
+// can't be made into something else is tried where whoever asks may list marks.
+func (c Cluster) Fence(who kube.Account) Check {
+	name := "kubernetes/fence"
+	return Check{Name: name, Lost: "whether the right to make marks is fenced in", Ask: func(ctx context.Context) ([]Finding, error) {
+		f := Finding{Check: name, State: OK, Needed: "a ValidatingAdmissionPolicy that refuses everything but marks"}
+		found, err := kube.Discover(ctx, c.Kubernetes.Discovery())
+		if err != nil {
+			return nil, err
+		}
+		if !found.CanMark() {
+			f.Found = "there are no DeviceTaintRules here"
+			return []Finding{f}, nil
+		}
+		let, fenced := []string(nil), false
+		try := func(how string, rules map[string]*resourcev1.DeviceTaintRule, send func(*resourcev1.DeviceTaintRule) error) error {
+			for what, rule := range rules {
+				switch err := send(rule); {
+				case err == nil:
+					let = append(let, how+" one "+what)
+				case strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
+					fenced = true
+				case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "impersonate"):
+					return nil // the right itself is missing
+				default:
+					return err
+				}
+			}
+			return nil
+		}
+		err = try("make", beyond(noMark()), func(rule *resourcev1.DeviceTaintRule) error { return c.dryRun(ctx, found, who, "", rule) })
+		if err == nil {
+			for _, mark := range c.someMark(ctx, found) {
+				err = try("make of a mark", beyond(mark), func(rule *resourcev1.DeviceTaintRule) error { return c.dryRun(ctx, found, who, mark.Name, rule) })
+			}
+		}
+		switch {
+		case apierrors.IsForbidden(err):
+			f.State, f.Found = Unknown, err.Error()
+			f.Without = "whether the right to make marks is fenced in isn't known here"
+			f.Remedy = "Run it as somebody who may impersonate ServiceAccounts. With SICKBAY_MODE=enforce each worker finds it out as well: see its /readyz."
+		case err != nil:
+			return nil, err
+		case len(let) > 0:
+			f.State, f.Found = Degraded, "a worker may, as dry runs show, "+strings.Join(unique(let), ", and ")
+			f.Without = "whoever takes over a worker can evict Pods that have DRA devices, or keep all devices from everybody"
+			f.Remedy = "Apply deploy/base/policy.yaml, and give the worker a ServiceAccount with sickbay in its name or its namespace's: those are bound."
+		case fenced:
+			f.Found = "rules beyond a mark are refused"
+		default:
+			f.Found = "it may make no rules at all"
+		}
+		return []Finding{f}, nil
+	}}
+}
 
-// tryBeyond asks, as a dry run, for a rule beyond what a mark is.
-func (c Cluster) tryBeyond(ctx context.Context, as kube.Account) error {
-	found, err := kube.Discover(ctx, c.Kubernetes.Discovery())
+// someMark is a mark that is there, if there is one and whoever asks may list them.
+func (c Cluster) someMark(ctx context.Context, found kube.Capabilities) []*resourcev1.DeviceTaintRule {
+	list, err := c.Dynamic.Resource(found.TaintRules).List(ctx, metav1.ListOptions{LabelSelector: kube.ManagedByLabel + "=" + kube.ManagedBy, Limit: 1})
 	if err != nil {
-		return err
+		return nil // a worker may not, and needn't
 	}
-	if !found.CanMark() {
-		return errNoRules
+	for i := range list.Items {
+		var mark resourcev1.DeviceTaintRule
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &mark); err == nil {
+			return []*resourcev1.DeviceTaintRule{&mark}
+		}
 	}
+	return nil
+}
+
+// dryRun asks for a rule, or for one in the place of another, as an account.
+func (c Cluster) dryRun(ctx context.Context, found kube.Capabilities, as kube.Account, existing string, rule *resourcev1.DeviceTaintRule) error {
 	gv := found.TaintRules.GroupVersion()
-	rule := beyond()
 	rule.TypeMeta = metav1.TypeMeta{APIVersion: gv.String(), Kind: "DeviceTaintRule"}
 	body, err := json.Marshal(rule)
 	if err != nil {
 		return fmt.Errorf("encode a DeviceTaintRule: %w", err)
 	}
-	request := c.Kubernetes.CoreV1().RESTClient().Post().
-		AbsPath("/apis", gv.Group, gv.Version, found.TaintRules.Resource).
-		Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body(body)
+	path := []string{"/apis", gv.Group, gv.Version, found.TaintRules.Resource}
+	client := c.Kubernetes.CoreV1().RESTClient()
+	request := client.Post()
+	if existing != "" {
+		path, request = append(path, existing), client.Put()
+	}
+	request = request.AbsPath(path...).Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body(body)
 	if as != (kube.Account{}) {
 		request = request.SetHeader("Impersonate-User", as.User()).SetHeader("Impersonate-Group", as.Groups()...)
 	}
 	return request.Do(ctx).Error()
-}
-
-// Fence asks whether something keeps a worker's right to make rules to marks. The
-// zero Account is whoever asks; another is impersonated.
-func (c Cluster) Fence(who kube.Account) Check {
-	name := "kubernetes/fence"
-	return Check{Name: name, Lost: "whether the right to make marks is fenced in", Ask: func(ctx context.Context) ([]Finding, error) {
-		f := Finding{Check: name, State: OK, Needed: "a ValidatingAdmissionPolicy that refuses everything but marks"}
-		err := c.tryBeyond(ctx, who)
-		switch {
-		case errors.Is(err, errNoRules):
-			f.Found = "there are no DeviceTaintRules here"
-		case err == nil:
-			f.State, f.Found = Degraded, "a worker may make any DeviceTaintRule (tried with a dry run of one with NoExecute)"
-			f.Without = "whoever takes over a worker can evict every Pod that has a DRA device"
-			f.Remedy = "Apply deploy/base/policy.yaml, and give the worker a ServiceAccount with sickbay in its name or its namespace's: those are bound."
-		case strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
-			f.Found = "a rule beyond a mark is refused"
-		case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
-			f.State, f.Found = Unknown, err.Error()
-			f.Without = "whether the right to make marks is fenced in isn't known here"
-			f.Remedy = "Run it as somebody who may impersonate ServiceAccounts. With SICKBAY_MODE=enforce each worker finds it out as well: see its /readyz."
-		case apierrors.IsForbidden(err):
-			f.Found = "it may make no rules at all"
-		default:
-			return nil, err
-		}
-		return []Finding{f}, nil
-	}}
 }

@@ -84,17 +84,43 @@ func (v Variable) refuse(err error) error {
 	if parse, ok := errors.AsType[*envconfig.ParseError](err); ok {
 		err = parse.Err
 	}
-	return &VariableError{Name: v.Name, Value: withoutSecret(value), Allowed: v.Allowed(), Err: err}
+	shown := v.shown(value)
+	return &VariableError{Name: v.Name, Value: shown, Allowed: v.Allowed(), Err: &shownError{err, withoutPassword(strings.ReplaceAll(err.Error(), value, shown))}}
 }
 
-// withoutSecret is a value as it may be shown: an address may have a password in it
-// that should stand in a file.
-func withoutSecret(value string) string {
-	if address, err := url.Parse(value); err == nil && address.User != nil {
-		return address.Redacted()
+// shown is a value as it may be shown. An address may have a password in it that
+// should stand in a file, and where a file is wanted somebody may have put what
+// belongs into it.
+func (v Variable) shown(value string) string {
+	if v.field.Tag.Get("form") == "file" && value != "" && !path.MatchString(value) {
+		return fmt.Sprintf("… %d characters that are no path", len(value))
 	}
-	return value
+	return withoutPassword(value)
 }
+
+// path is what a file may be called: with a folder, or short and with an ending.
+var path = regexp.MustCompile(`^[^\s]*/[^\s]*$|^[\w-]{1,20}(\.[\w-]{1,8}){1,2}$`)
+
+// password is what stands between a user's name and the host in an address, with or
+// without a scheme, and in each address of a list.
+var password = regexp.MustCompile(`:([^:@\s"',]+)@`)
+
+func withoutPassword(text string) string {
+	if address, err := url.Parse(text); err == nil && address.User != nil {
+		text = address.Redacted()
+	}
+	return password.ReplaceAllString(text, ":xxxxx@")
+}
+
+// shownError is an error that says no more than may be shown.
+type shownError struct {
+	error
+	text string
+}
+
+func (e *shownError) Error() string { return e.text }
+
+func (e *shownError) Unwrap() error { return e.error }
 
 // commands are the structs of all commands. A variable that another command
 // knows is no mistake: all of a cluster's processes may share one set.

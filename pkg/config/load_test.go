@@ -263,3 +263,42 @@ func TestARefusedAddressDoesNotShowItsPassword(t *testing.T) {
 		t.Errorf("refused with %v; want the variable and the host, and no password", err)
 	}
 }
+
+// Whatever is wrong with an address or with a file, what is said of it holds no
+// password and no key.
+func TestARefusedValueShowsNoSecret(t *testing.T) {
+	const secret = "s3cr3t-Tr0ub4dor"
+	for name, value := range map[string]string{
+		"SICKBAY_REDIS_ADDRESSES":              "redis://u:" + secret + "@h:6379",
+		"SICKBAY_TEMPORAL_ADDRESS":             "https://u:" + secret + "@h:1",
+		"SICKBAY_OTLP_ENDPOINT":                "https//u:" + secret + "@h",
+		"SICKBAY_TEMPORAL_API_KEY_FILE":        secret,
+		"SICKBAY_REDIS_PASSWORD_FILE":          secret + "\n",
+		"SICKBAY_REDIS_TLS_KEY_FILE":           "-----BEGIN PRIVATE KEY-----\n" + secret + "/" + secret,
+		"SICKBAY_TEMPORAL_TLS_CERT_FILE":       secret,
+		"SICKBAY_TEMPORAL_TLS_CA_FILE":         secret,
+		"SICKBAY_REASONS_FILE":                 secret,
+		"SICKBAY_TEMPORAL_TLS_KEY_FILE":        secret,
+		"SICKBAY_REDIS_SENTINEL_PASSWORD_FILE": secret,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			err := Load(&Starter{})
+			if err == nil {
+				t.Fatalf("%s=%q is taken", name, value)
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("it says %q", err)
+			}
+			if !strings.Contains(err.Error(), name) {
+				t.Errorf("%q doesn't name the variable", err)
+			}
+		})
+	}
+	for _, addresses := range []string{"u:" + secret + "@h:6379", "rediss://:" + secret + "@h:1,rediss://:" + secret + "@i:1"} {
+		t.Setenv("SICKBAY_REDIS_ADDRESSES", addresses)
+		if err := Load(&Starter{}); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", addresses, err)
+		}
+	}
+}

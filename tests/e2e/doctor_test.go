@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/durationpb"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -36,8 +38,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/sickbay-dev/sickbay/cmd/doctor"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/tests/checks"
 	"github.com/sickbay-dev/sickbay/tests/deploy"
 	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
@@ -235,6 +240,10 @@ func TestTheDoctorNamesEachThingThatIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) { s.wants(t, row) })
 	}
 	s.clean("all of it is back", "--probe", "--strict")
+	s.together(t)
+	if report, code, err := s.look(t.Context(), s.redisUser("whole"), "--strict"); err != nil || code != 0 {
+		t.Errorf("with the user of docs/directory.md: exit code %d, %v, %+v", code, err, report.Findings)
+	}
 	s.nothingLeft()
 	t.Run("the page says what its commands do", func(t *testing.T) {
 		back := func() error { return nil }
@@ -254,6 +263,36 @@ func TestTheDoctorNamesEachThingThatIsMissing(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// together runs two probes at once, beside what one left behind that was killed:
+// each judges by its own device.
+func (s *site) together(t *testing.T) {
+	t.Helper()
+	left := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "sickbay-doctor-left"},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "doctor.sickbay.dev", AllNodes: new(true), Pool: resourcev1.ResourcePool{Name: "sickbay-doctor-left", Generation: 1, ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: "probe", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"probe": {StringValue: new("left")}}}},
+		},
+	}
+	slices := s.kube.ResourceV1().ResourceSlices()
+	if _, err := slices.Create(t.Context(), left, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var probes sync.WaitGroup
+	for range 3 {
+		probes.Go(func() {
+			report, code, err := s.look(t.Context(), nil, "--probe", "--strict")
+			if err != nil || code != 0 {
+				t.Errorf("a probe beside others: exit code %d, %v, %+v", code, err, report.Findings)
+			}
+		})
+	}
+	probes.Wait()
+	if err := slices.Delete(t.Context(), left.Name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // identities are how workers call themselves to Temporal.
@@ -377,7 +416,61 @@ func kubernetesLacks() map[string]lacks {
 					return err
 				}
 			},
-			check: "kubernetes/fence", state: doctor.Degraded, found: "any DeviceTaintRule", remedy: "policy.yaml",
+			check: "kubernetes/fence", state: doctor.Degraded, found: "make one of every device, and make one with NoExecute", remedy: "policy.yaml",
+		},
+		"the fence around marks that are there": {
+			take: func(t *testing.T, s *site) func() error {
+				mark, err := kube.NewMark(put(s.allocated("train-0"), 1000, 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				rules := s.kube.ResourceV1().DeviceTaintRules()
+				if _, err := rules.Create(t.Context(), mark, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				operations := func(ctx context.Context, which string) error {
+					_, err := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(ctx, "sickbay-marks", types.JSONPatchType,
+						[]byte(`[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/operations","value":["`+which+`"]}]`), metav1.PatchOptions{})
+					return err
+				}
+				if err := operations(t.Context(), "CREATE"); err != nil {
+					t.Fatal(err)
+				}
+				return func() error {
+					return errors.Join(operations(context.Background(), "*"), rules.Delete(context.Background(), mark.Name, metav1.DeleteOptions{}))
+				}
+			},
+			check: "kubernetes/fence", state: doctor.Degraded, found: "make of a mark one with NoExecute", remedy: "policy.yaml",
+		},
+		"one clause of the fence": {
+			take: func(t *testing.T, s *site) func() error {
+				policies := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+				policy, err := policies.Get(t.Context(), "sickbay-marks", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				set := func(ctx context.Context, validations []admissionv1.Validation) error {
+					// The controller manager writes its status.
+					return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+						policy, err := policies.Get(ctx, "sickbay-marks", metav1.GetOptions{})
+						if err != nil {
+							return err
+						}
+						policy.Spec.Validations = validations
+						_, err = policies.Update(ctx, policy, metav1.UpdateOptions{})
+						return err
+					})
+				}
+				whole := policy.Spec.Validations
+				err = set(t.Context(), slices.DeleteFunc(slices.Clone(whole), func(v admissionv1.Validation) bool {
+					return strings.Contains(v.Expression, "taint.effect")
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return func() error { return set(context.Background(), whole) }
+			},
+			check: "kubernetes/fence", state: doctor.Degraded, found: "make one with NoExecute", remedy: "policy.yaml",
 		},
 		"devices that can be kept out": {
 			take: func(t *testing.T, s *site) func() error {
@@ -413,11 +506,12 @@ func kubernetesLacks() map[string]lacks {
 		"the right to ask for others": {
 			env:   func(s *site) []string { return s.asViewer(s.readAll()...) },
 			check: "kubernetes/rights/worker", state: doctor.Unknown, found: "subjectaccessreviews", remedy: "/readyz", code: 3,
-			others: []string{"kubernetes/rights/starter", "kubernetes/fence"},
+			others: []string{"kubernetes/rights/starter", "kubernetes/fence", "kubernetes/node-allocatable"},
 		},
 		"the right to read the API server's metrics": {
 			env:   func(s *site) []string { return s.asViewer(slices.Concat(s.readAll()[:1], s.askForOthers())...) },
 			check: "kubernetes/gates", state: doctor.Unknown, found: "/metrics", remedy: "nonResourceURLs", code: 3,
+			others: []string{"kubernetes/node-allocatable"},
 		},
 		"the right to list Pods": {
 			env: func(s *site) []string {
@@ -426,6 +520,7 @@ func kubernetesLacks() map[string]lacks {
 				return s.asViewer(rules...)
 			},
 			check: "kubernetes/health", state: doctor.Unknown, found: "Pods can't be read", remedy: "right to read", code: 3,
+			others: []string{"kubernetes/node-allocatable"},
 		},
 	}
 }
@@ -519,19 +614,41 @@ func redisLacks() map[string]lacks {
 		"a right of its Redis user": {
 			env: func(s *site) []string {
 				s.t.Helper()
-				err := s.redis.Do(s.t.Context(), "ACL", "SETUSER", "narrow", "on", ">narrow", "~{sickbay-*", "+@all", "-xadd", "-zrange").Err()
-				if err != nil {
-					s.t.Fatal(err)
-				}
-				password := filepath.Join(s.t.TempDir(), "password")
-				if err := os.WriteFile(password, []byte("narrow"), 0o600); err != nil {
-					s.t.Fatal(err)
-				}
-				return []string{"SICKBAY_REDIS_USERNAME=narrow", "SICKBAY_REDIS_PASSWORD_FILE=" + password}
+				return s.redisUser("narrow", "-xadd", "-zrange")
 			},
 			check: "redis/rights", state: doctor.Degraded, found: "XADD, ZRANGE", remedy: "ACL SETUSER",
 		},
 	}
+}
+
+// redisUser makes a user by the rule of docs/directory.md, but for some commands.
+func (s *site) redisUser(name string, without ...string) []string {
+	s.t.Helper()
+	root, err := checks.Root()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "directory.md"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rule, found := strings.Cut(string(page), "\non >PASSWORD ")
+	rule, _, _ = strings.Cut(rule, "\n")
+	if !found {
+		s.t.Fatal("docs/directory.md has no rule for a user")
+	}
+	set := []any{"ACL", "SETUSER", name, "on", ">" + name}
+	for _, word := range slices.Concat(strings.Fields(rule), without) {
+		set = append(set, word)
+	}
+	if err := s.redis.Do(s.t.Context(), set...).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	password := filepath.Join(s.t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(name), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return []string{"SICKBAY_REDIS_USERNAME=" + name, "SICKBAY_REDIS_PASSWORD_FILE=" + password}
 }
 
 // everything is the toleration that passes every taint.
