@@ -13,8 +13,10 @@ import (
 const (
 	// selfLimit bounds one check of a process.
 	selfLimit = 10 * time.Second
-	// While something isn't as needed it looks again after againFirst, and then at
-	// growing pauses up to againSoon; while all is, after againLater.
+	// While something is missing it looks again after againFirst, and then at growing
+	// pauses up to againSoon. What is only degraded may stay so for ever: that begins
+	// with twice againSoon and grows up to againLater, at which it looks while all is
+	// as needed.
 	againFirst = time.Second
 	againSoon  = 15 * time.Second
 	againLater = 5 * time.Minute
@@ -42,7 +44,7 @@ func (s *Self) Last() *Report {
 // Run asks until ctx ends. What changed is logged once.
 func (s *Self) Run(ctx context.Context) {
 	said := map[string]string{}
-	soon := againFirst
+	soon, seldom := againFirst, 2*againSoon
 	for {
 		report := Run(ctx, selfLimit, s.systems...)
 		if ctx.Err() != nil {
@@ -52,11 +54,14 @@ func (s *Self) Run(ctx context.Context) {
 		s.last = &report
 		s.mu.Unlock()
 		if s.tell(said, report) {
-			soon = againFirst
+			soon, seldom = againFirst, 2*againSoon
 		}
 		pause := againLater
-		if report.Worst() != OK {
+		switch report.Worst() {
+		case Missing, Unknown:
 			pause, soon = soon, min(2*soon, againSoon)
+		case Degraded:
+			pause, seldom = seldom, min(2*seldom, againLater)
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -16,13 +16,16 @@ import (
 func TestAProcessLooksAgainAndTellsOnceOfEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		var granted atomic.Bool
+		var granted, degraded atomic.Bool
 		var looks atomic.Int64
 		self := NewSelf(slog.New(slog.NewTextHandler(&log, nil)), System{Reach: Check{Ask: func(context.Context) ([]Finding, error) {
 			looks.Add(1)
 			f := Finding{Check: "kubernetes/rights/worker", State: OK}
 			if !granted.Load() {
 				f.State, f.Found, f.Without, f.Remedy = Missing, "it may not get pods", "looks fail", "grant it"
+			}
+			if degraded.Load() {
+				f.State, f.Found, f.Without, f.Remedy = Degraded, "no DeviceTaintRule API", "nothing is kept out", "serve it"
 			}
 			return []Finding{f}, nil
 		}}})
@@ -56,11 +59,20 @@ func TestAProcessLooksAgainAndTellsOnceOfEachChange(t *testing.T) {
 		if asked := looks.Load(); asked != before {
 			t.Errorf("asked %d times while nothing is missing, want none within %s", asked-before, againLater)
 		}
+		degraded.Store(true)
+		time.Sleep(againLater)
+		synctest.Wait()
+		before = looks.Load()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if asked := looks.Load() - before; asked < 12 || asked > 16 {
+			t.Errorf("asked %d times within the hour in which something was degraded, want growing pauses up to %s", asked, againLater)
+		}
 		cancel()
 		<-ended
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "grant it") || !strings.Contains(lines[1], "level=INFO") {
-			t.Errorf("it logged\n%s\nwant one warning with the remedy, and one line that it is well again", log.String())
+		if len(lines) != 3 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "grant it") || !strings.Contains(lines[1], "level=INFO") {
+			t.Errorf("it logged\n%s\nwant one warning with the remedy, one line that it is well again, and one of what is degraded", log.String())
 		}
 	})
 }
