@@ -14,9 +14,9 @@ const (
 	// selfLimit bounds one check of a process.
 	selfLimit = 10 * time.Second
 	// While something is missing it looks again after againFirst, and then at growing
-	// pauses up to againSoon. What is only degraded may stay so for ever: that begins
-	// with twice againSoon and grows up to againLater, at which it looks while all is
-	// as needed.
+	// pauses up to againSoon. What is only degraded, or can't be found out, may stay so
+	// for ever: that begins with twice againSoon and grows up to againLater, at which
+	// it looks while all is as needed.
 	againFirst = time.Second
 	againSoon  = 15 * time.Second
 	againLater = 5 * time.Minute
@@ -58,9 +58,9 @@ func (s *Self) Run(ctx context.Context) {
 		}
 		pause := againLater
 		switch report.Worst() {
-		case Missing, Unknown:
+		case Missing:
 			pause, soon = soon, min(2*soon, againSoon)
-		case Degraded:
+		case Degraded, Unknown:
 			pause, seldom = seldom, min(2*seldom, againLater)
 		}
 		timer := time.NewTimer(pause)
