@@ -62,7 +62,7 @@ func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
 	for _, version := range stack.Versions() {
 		t.Run(version, func(t *testing.T) {
-			s := newSuite(t, version)
+			s := newSuite(t, version, false)
 			t.Run("DRA", func(t *testing.T) { s.run(t, draFacts()) })
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
 			s.startSickbay(t)
@@ -85,9 +85,10 @@ func (s *suite) run(t *testing.T, tests []test) {
 	}
 }
 
-func newSuite(t *testing.T, version string) *suite {
+// newSuite brings a version's stack and node up. provokes: see stack.Options.
+func newSuite(t *testing.T, version string, provokes bool) *suite {
 	t.Helper()
-	st := stack.Start(t, stack.Options{Kubernetes: version, Temporal: true, SearchAttributes: product.SearchAttributes()})
+	st := stack.Start(t, stack.Options{Kubernetes: version, Temporal: true, SearchAttributes: product.SearchAttributes(), Provokes: provokes})
 	n := realnode.Start(t, st, realnode.Options{SyncFrequency: syncFrequency, StatusFrequency: statusFrequency})
 	return &suite{version: version, stack: st, node: n, client: n.Client()}
 }
