@@ -12,7 +12,7 @@ import (
 )
 
 // What a process lacks is looked at again soon, what it has later, and the log tells
-// of each change once.
+// of each change once. Its hours pass on the bubble's clock: nothing sleeps.
 func TestAProcessLooksAgainAndTellsOnceOfEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -267,8 +267,9 @@ func (b built) isClean(t *testing.T) {
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOPROXY").Output()
 	must(t, err)
+	// Go's own proxy tells nothing of the machine, and stands in many programs.
 	for _, proxy := range strings.FieldsFunc(strings.TrimSpace(string(out)), func(r rune) bool { return r == ',' || r == '|' }) {
-		if address, err := url.Parse(proxy); err == nil && address.Host != "" && address.Host != "proxy.golang.org" {
+		if address, err := url.Parse(proxy); err == nil && address.Host != "" && !strings.HasSuffix(address.Host, ".golang.org") {
 			forbidden["a module proxy"] = address.Host
 		}
 	}
