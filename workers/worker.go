@@ -45,6 +45,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Tracer makes the spans of activities and decisions. The zero value makes none.
 	Tracer telemetry.Tracer
+	// Incidents tells whether a device's Unknown is a part of something larger; nil is
+	// never.
+	Incidents activities.Restrictions
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
 	// StopTimeout is how long running activities may take to finish once the
@@ -132,6 +135,8 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.PutMark)), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.LiftMark)), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.Look)), activity.RegisterOptions{Name: devicewf.ActivityLook})
+	restriction := &activities.Restriction{Incidents: o.Incidents, Logger: o.Logger}
+	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
 }
 

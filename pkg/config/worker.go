@@ -32,11 +32,14 @@ type Policy struct {
 	SettleAllocatable time.Duration `split_words:"true" default:"5m" min:"1s" desc:"The same where a node offers fewer devices of a device-plugin resource."`
 	SettleNode        time.Duration `split_words:"true" default:"1m" min:"1s" desc:"The same where the node is deleted."`
 	Forget            time.Duration `split_words:"true" default:"72h" min:"1s" desc:"How long the mark of a device that is gone is kept."`
+	FlapLimit         int           `split_words:"true" default:"3" min:"2" max:"100" desc:"How many times a device may go Unknown within SICKBAY_FLAP_WINDOW. The last of them is a case of a flapping device: its health has to stay good for SICKBAY_STABILITY, and its window is short."`
+	FlapWindow        time.Duration `split_words:"true" default:"1h" min:"1m" max:"720h" desc:"How long it is remembered that a device went Unknown."`
 }
 
 // Quarantine is the policy as pkg/quarantine takes it.
 func (p Policy) Quarantine() quarantine.Policy {
 	return quarantine.Policy{
+		Rules:             quarantine.Rules,
 		Mode:              quarantine.Mode(p.Mode),
 		Grace:             p.Grace,
 		RecheckFirst:      p.RecheckFirst,
@@ -51,6 +54,8 @@ func (p Policy) Quarantine() quarantine.Policy {
 		SettleAllocatable: p.SettleAllocatable,
 		SettleNode:        p.SettleNode,
 		Forget:            p.Forget,
+		FlapLimit:         p.FlapLimit,
+		FlapWindow:        p.FlapWindow,
 	}
 }
 

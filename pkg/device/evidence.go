@@ -28,6 +28,9 @@ type Report struct {
 	// Monitor marks a reading through an admin-access claim: evidence, but its
 	// Pod is no holder.
 	Monitor bool `json:"monitor,omitempty"`
+	// Acknowledged marks a reading that the kubelet is known to have worked out after
+	// it was asked for. Others may be as old as the kubelet lets them be.
+	Acknowledged bool `json:"acknowledged,omitempty"`
 	// Fault is set by whoever classified the message: the catalogue calls this
 	// Unhealthy the device's own fault, and not an application's.
 	Fault bool `json:"fault,omitempty"`

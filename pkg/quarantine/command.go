@@ -30,6 +30,9 @@ type PutMark struct {
 	Hardware device.Incarnation `json:"hardware,omitzero"`
 	// Retired is what an operator said of the device, which no reading tells again.
 	Retired bool `json:"retired,omitempty"`
+	// Restricted is set while nothing is found of the device but that its health is
+	// Unknown: whoever adopts the mark needs no gates to take it away.
+	Restricted bool `json:"restricted,omitempty"`
 }
 
 // LiftMark asks for the mark of this epoch to be removed, if it is still what
@@ -48,8 +51,21 @@ type Look struct {
 	Asked time.Time `json:"asked"`
 	// Hardware is what the case is about, to see where it is listed now.
 	Hardware device.Incarnation `json:"hardware,omitzero"`
+	// Since is the first not-good moment of the case.
+	Since time.Time `json:"since,omitzero"`
 	// Known are the Pods whose reports the case holds.
 	Known []device.PodRef `json:"known,omitempty"`
+}
+
+// AskRestriction asks whether a device that is Unknown past its window may be kept out
+// of new allocations now, or is a part of something larger that is looked into as a
+// whole. It is answered by a RestrictionAnswered.
+type AskRestriction struct {
+	Device device.Key `json:"device"`
+	Node   string     `json:"node,omitempty"`
+	Epoch  int64      `json:"epoch"`
+	// Since is the first not-good moment of the case.
+	Since time.Time `json:"since"`
 }
 
 // Announce asks for notices to be published. It is answered by an Announced.
@@ -62,6 +78,8 @@ func (PutMark) command()  {}
 func (LiftMark) command() {}
 func (Look) command()     {}
 func (Announce) command() {}
+
+func (AskRestriction) command() {}
 
 // owed lists what the case owes the world now.
 func (d *decision) owed() []Command {
@@ -78,13 +96,16 @@ func (d *decision) owed() []Command {
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
 			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
 			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
-			Retired: c.Phase == PhaseRetired,
+			Retired: c.Phase == PhaseRetired, Restricted: c.Phase == PhaseRestricted,
 		})
 	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():
 		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})
 	}
 	if c.Open() && !c.LookAt.IsZero() && !c.LookAt.After(d.now) {
 		look := Look{Device: c.Device, Node: c.Node, Asked: d.now, Hardware: c.Incarnation}
+		if d.p.Rules >= rulesOfUnknown {
+			look.Since = c.FirstNotGood
+		}
 		for _, r := range c.Reports {
 			if !r.Ended {
 				look.Known = append(look.Known, r.Pod)

@@ -27,6 +27,9 @@ type Observed struct {
 	Lost bool `json:"lost,omitempty"`
 	// Incarnation is the hardware behind the name, as the slices say.
 	Incarnation device.Incarnation `json:"incarnation,omitzero"`
+	// Sent is when this was sent, on the clock by which its readings are dated. What
+	// counts is how old they were then, so that a clock that is wrong moves nothing.
+	Sent time.Time `json:"sent,omitzero"`
 }
 
 // Inventory tells that the device went missing or is listed (again).
@@ -65,8 +68,10 @@ type MarkFound struct {
 	Since int64 `json:"since,omitempty"`
 	// Until is the end of that case's lease, in Unix milliseconds.
 	Until int64 `json:"until,omitempty"`
-	// Retired is set if an operator retired the device.
-	Retired bool `json:"retired,omitempty"`
+	// Retired is set if an operator retired the device, Restricted if nothing was found
+	// of it but that its health is Unknown.
+	Retired    bool `json:"retired,omitempty"`
+	Restricted bool `json:"restricted,omitempty"`
 	// Hardware is the incarnation that the mark was made for.
 	Hardware device.Incarnation `json:"hardware,omitzero"`
 	// Version is the object's resourceVersion when it was read.
@@ -95,7 +100,27 @@ type Looked struct {
 	Mark *MarkFound `json:"mark,omitempty"`
 	// MarkIntact tells that the mark says what Sickbay wrote.
 	MarkIntact bool `json:"markIntact,omitempty"`
+	// Poke says how the kubelet was asked to work the device's health out anew, or why
+	// it wasn't: then the entries may lag by the driver's reporting delay.
+	Poke string `json:"poke,omitempty"`
+	// Driver tells what the look found of the driver itself on the node.
+	Driver DriverSign `json:"driver,omitempty"`
 }
+
+// DriverSign is a sign of life of a device's driver on its node, beside what Pods say
+// of this very device.
+type DriverSign string
+
+const (
+	// DriverSilent: nothing shows that the driver lives.
+	DriverSilent DriverSign = ""
+	// DriverSpeaks: a live Pod has a Healthy or Unhealthy of another of its devices
+	// there, and none an Unknown.
+	DriverSpeaks DriverSign = "Speaks"
+	// DriverReturned: its slices were published anew since the case's first not-good
+	// moment, the pool is complete, and no live Pod there has an Unknown of it.
+	DriverReturned DriverSign = "Returned"
+)
 
 // MarkOutcome says what became of a PutMark or LiftMark.
 type MarkOutcome string
@@ -137,6 +162,18 @@ type Announced struct {
 	UpTo int64 `json:"upTo"`
 }
 
+// RestrictionAnswered is the answer to an AskRestriction.
+type RestrictionAnswered struct {
+	Epoch   int64 `json:"epoch"`
+	Granted bool  `json:"granted"`
+	// Again is when to ask again if it isn't granted.
+	Again time.Duration `json:"again,omitempty"`
+	// Incident is the workflow ID of the incident that holds the device's restriction,
+	// Why says so for people.
+	Incident string `json:"incident,omitempty"`
+	Why      string `json:"why,omitempty"`
+}
+
 // Woke tells that time went on.
 type Woke struct{}
 
@@ -148,3 +185,5 @@ func (MarkReported) event() {}
 func (Announced) event()    {}
 func (Woke) event()         {}
 func (Message) event()      {}
+
+func (RestrictionAnswered) event() {}

@@ -18,9 +18,22 @@ const (
 	ModeEnforce Mode = "enforce"
 )
 
+// Rules counts what Decide goes by. A recorded run decides by the rules that it was
+// recorded with: what came with a later one stays off in it.
+const Rules = rulesOfUnknown
+
+const (
+	// rulesOfUnknown: Unknown that outlasts its window restricts the device, an outage
+	// of the node suspends the window, looks have jitter, and a device that keeps going
+	// Unknown is remembered.
+	rulesOfUnknown = 1
+)
+
 // Policy holds the operator's choices. It is an input of every decision.
 type Policy struct {
-	Mode Mode `json:"mode"`
+	// Rules is the version of the rules that it is meant for.
+	Rules int  `json:"rules,omitempty"`
+	Mode  Mode `json:"mode"`
 	// Grace is how long Unknown, or a reason that only raises suspicion, is
 	// waited out.
 	Grace time.Duration `json:"grace"`
@@ -49,11 +62,16 @@ type Policy struct {
 	SettleNode        time.Duration `json:"settleNode"`
 	// Forget is how long a gone device's mark is kept.
 	Forget time.Duration `json:"forget"`
+	// FlapLimit is how many times a device may go Unknown within FlapWindow; the last
+	// of them is a case of a flapping device.
+	FlapLimit  int           `json:"flapLimit,omitempty"`
+	FlapWindow time.Duration `json:"flapWindow,omitempty"`
 }
 
 // DefaultPolicy returns the values that hold where the operator says nothing.
 func DefaultPolicy() Policy {
 	return Policy{
+		Rules:             Rules,
 		Mode:              ModeObserve,
 		Grace:             5 * time.Minute,
 		RecheckFirst:      10 * time.Second,
@@ -68,6 +86,8 @@ func DefaultPolicy() Policy {
 		SettleAllocatable: 5 * time.Minute,
 		SettleNode:        time.Minute,
 		Forget:            72 * time.Hour,
+		FlapLimit:         3,
+		FlapWindow:        time.Hour,
 	}
 }
 
@@ -86,10 +106,14 @@ func (p Policy) Validate() error {
 		{"cool-down", p.CoolDown}, {"mark retry", p.MarkRetry},
 		{"settle pool", p.SettlePool}, {"settle pool gone", p.SettlePoolGone},
 		{"settle allocatable", p.SettleAllocatable}, {"settle node", p.SettleNode}, {"forget", p.Forget},
+		{"flap window", p.FlapWindow},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: want more than zero", d.name, d.value))
 		}
+	}
+	if p.FlapLimit < 2 {
+		errs = append(errs, fmt.Errorf("flap limit %d: want at least 2; a device that went Unknown once doesn't flap", p.FlapLimit))
 	}
 	if p.RecheckMax < p.RecheckFirst {
 		errs = append(errs, fmt.Errorf("recheck max %s: want at least recheck first, %s", p.RecheckMax, p.RecheckFirst))

@@ -17,6 +17,8 @@ const (
 	ActivityLiftMark = "LiftMark"
 	ActivityLook     = "Look"
 	ActivityAnnounce = "Announce"
+
+	ActivityAskRestriction = "AskRestriction"
 )
 
 // Failures that no retry can mend; activities use them as error types.
@@ -25,7 +27,7 @@ const (
 )
 
 // Task is what an activity is given: a command, and the trace of its epoch.
-type Task[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce] struct {
+type Task[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction] struct {
 	Command     C         `json:"command"`
 	TraceParent string    `json:"traceparent,omitempty"`
 	TraceBegan  time.Time `json:"traceBegan,omitzero"`
