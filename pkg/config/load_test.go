@@ -242,6 +242,51 @@ func TestUnknownPolicies(t *testing.T) {
 	}
 }
 
+func TestDurationsForAllDriversAndForSingleOnes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		value string
+		want  DriverDurations
+		err   string
+	}{
+		"one for all":        {"90s", DriverDurations{"": 90 * time.Second}, ""},
+		"others for two":     {"2m, gpu.example.com=3m, example.com/nic=90s", DriverDurations{"": 2 * time.Minute, "gpu.example.com": 3 * time.Minute, "example.com/nic": 90 * time.Second}, ""},
+		"none for the rest":  {"gpu.example.com=3m", nil, "the duration for all drivers is missing"},
+		"nothing":            {"", nil, "the duration for all drivers is missing"},
+		"no duration":        {"2m,gpu.example.com=long", nil, `"gpu.example.com=long" isn't a duration, or driver=duration`},
+		"no driver":          {"2m,=3m", nil, `"=3m" isn't driver=duration`},
+		"a driver twice":     {"2m,a=3m,a=4m", nil, "a stands twice"},
+		"two for all":        {"2m,3m", nil, "the duration for all drivers stands twice"},
+		"one that is short":  {"2m,gpu.example.com=10ms", nil, "want a duration such as 2m, and others for single drivers: 2m,gpu.example.com=3m,nic.example.com=90s; each from 1s to 1h (gpu.example.com: 10ms is less than 1s)"},
+		"all that are wrong": {"2h,gpu.example.com=3h", nil, "gpu.example.com: 3h0m0s is more than 1h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("SICKBAY_REPORTING_DELAY", tc.value)
+			var starter Starter
+			err := Load(&starter)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error %v, want one that says %s", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(starter.ReportingDelay, tc.want) {
+				t.Errorf("read %v, want %v", starter.ReportingDelay, tc.want)
+			}
+			if got := starter.ReportingDelay.Of("fpga.example.com"); got != tc.want[""] {
+				t.Errorf("%s for a driver that isn't named, want %s", got, tc.want[""])
+			}
+			for driver, want := range tc.want {
+				if got := starter.ReportingDelay.Of(driver); got != want {
+					t.Errorf("%s for %q, want %s", got, driver, want)
+				}
+			}
+		})
+	}
+}
+
 // A variable that is described wrongly is a mistake of the struct, and would
 // show only to whoever asks for help.
 func TestEveryVariableIsDescribed(t *testing.T) {

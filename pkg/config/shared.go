@@ -1,8 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 )
 
 // Kubernetes says how to reach the cluster.
@@ -70,6 +73,9 @@ type Service struct {
 	Telemetry
 	Reasons Reasons
 	Redis   Redis
+	// ReportingDelay is a policy of the cluster's drivers, and starter and worker go by
+	// the same one.
+	ReportingDelay DriverDurations `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long after the fact the health in a Pod's status may still be the old one, for all drivers and for single ones: the driver's health timeout (30 s unless it asks for another) and the kubelet's pause between two looks at a Pod (up to 90 s). How to measure it: docs/operating.md."`
 }
 
 func (s Service) check() []error {
@@ -100,3 +106,52 @@ type Setup struct {
 }
 
 func (s *Setup) check() []error { return s.Temporal.check() }
+
+// DriverDurations is a duration for each driver (or, on the device-plugin path, each
+// extended resource); under the empty name stands the one for all that aren't named.
+type DriverDurations map[string]time.Duration
+
+func (DriverDurations) allowed() string {
+	return "a duration such as 2m, and others for single drivers: 2m,gpu.example.com=3m,nic.example.com=90s; each"
+}
+
+// Of is the duration for a driver.
+func (d DriverDurations) Of(driver string) time.Duration {
+	if own, named := d[driver]; named {
+		return own
+	}
+	return d[""]
+}
+
+// Decode reads the list. envconfig calls it.
+func (d *DriverDurations) Decode(text string) error {
+	durations := DriverDurations{}
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		driver, value, named := strings.Cut(entry, "=")
+		if !named {
+			driver, value = "", entry
+		}
+		if driver = strings.TrimSpace(driver); named && driver == "" {
+			return fmt.Errorf("%q isn't driver=duration", entry)
+		}
+		held, err := time.ParseDuration(strings.TrimSpace(value))
+		if err != nil {
+			return fmt.Errorf("%q isn't a duration, or driver=duration", entry)
+		}
+		if _, twice := durations[driver]; twice {
+			if driver == "" {
+				return errors.New("the duration for all drivers stands twice")
+			}
+			return fmt.Errorf("%s stands twice", driver)
+		}
+		durations[driver] = held
+	}
+	if _, all := durations[""]; !all {
+		return errors.New("the duration for all drivers is missing")
+	}
+	*d = durations
+	return nil
+}

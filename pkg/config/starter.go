@@ -13,6 +13,9 @@ type Starter struct {
 	SettleQuiet    time.Duration   `split_words:"true" default:"500ms" min:"1ms" max:"1m" desc:"How long nothing may change after the starter began or listed anew, before it compares what it knows and signals."`
 	SettleLimit    time.Duration   `split_words:"true" default:"5s" min:"1ms" max:"10m" desc:"How long it waits for that quiet at most."`
 	PluginAway     time.Duration   `split_words:"true" default:"30s" min:"1s" max:"10m" desc:"How long nothing of a device-plugin resource may be allocatable on a node before its devices in use count as Unknown. A kubelet that restarts and a plugin that is replaced look like a dead one for that long."`
+	DriverAway     time.Duration   `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long the slices of a DRA driver may be gone or incomplete before a Healthy of its devices in use counts as Unknown. A kubelet that starts deletes them all, and the driver has to publish them again."`
+	HeartbeatLimit DriverDurations `split_words:"true" default:"50s" min:"30s" max:"1h" desc:"How long the Lease of a node may stand still before nothing that was read on it is believed, for all drivers and for single ones. Kubelets renew it every 10 s, and it is looked at every 15 s."`
+	NodeReturn     time.Duration   `split_words:"true" default:"30s" min:"1s" max:"10m" desc:"How long a node that was out has to be back before what is read on it counts again. A kubelet that starts wipes slices and forgets health."`
 	MarkCheck      time.Duration   `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"How often every mark is checked for its case; one without gets its case back."`
 	Drain          time.Duration   `split_words:"true" default:"10s" min:"1s" max:"10m" desc:"How long what is queued may take to be sent after SIGTERM. The Pod's grace period has to be longer."`
 	SignalWorkers  int             `split_words:"true" default:"8" min:"1" max:"256" desc:"Signals to Temporal under way at once."`

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,13 +108,18 @@ func (v Variable) useDefault() {
 func (v Variable) check(value reflect.Value) error {
 	switch held := value.Interface().(type) {
 	case time.Duration:
-		if low, ok := v.durationTag("min"); ok && held < low {
-			return fmt.Errorf("less than %s", low)
+		return v.checkDuration(held)
+	case DriverDurations:
+		var errs []error
+		for _, driver := range slices.Sorted(maps.Keys(held)) {
+			if err := v.checkDuration(held[driver]); err != nil {
+				if driver != "" {
+					err = fmt.Errorf("%s: %s is %w", driver, held[driver], err)
+				}
+				errs = append(errs, err)
+			}
 		}
-		if high, ok := v.durationTag("max"); ok && held > high {
-			return fmt.Errorf("more than %s", high)
-		}
-		return nil
+		return inOneLine(errs)
 	case int:
 		return v.checkNumber(float64(held))
 	case float64:
@@ -121,6 +128,28 @@ func (v Variable) check(value reflect.Value) error {
 		return v.checkText(held)
 	}
 	return nil
+}
+
+func (v Variable) checkDuration(held time.Duration) error {
+	if low, ok := v.durationTag("min"); ok && held < low {
+		return fmt.Errorf("less than %s", low)
+	}
+	if high, ok := v.durationTag("max"); ok && held > high {
+		return fmt.Errorf("more than %s", high)
+	}
+	return nil
+}
+
+// inOneLine joins errors of one value: each variable is refused in a line of its own.
+func inOneLine(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 func (v Variable) checkNumber(held float64) error {
@@ -194,7 +223,7 @@ func (v Variable) Allowed() string {
 		return "true or false"
 	}
 	if described, ok := reflect.Zero(v.field.Type).Interface().(interface{ allowed() string }); ok {
-		return described.allowed()
+		return described.allowed() + strings.TrimPrefix(v.bounds(), ",")
 	}
 	if form, ok := forms()[v.field.Tag.Get("form")]; ok {
 		return form.allowed
