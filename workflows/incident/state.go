@@ -1,0 +1,21 @@
+package incident
+
+import "github.com/sickbay-dev/sickbay/pkg/incident"
+
+// StateVersion is the version of State that this code writes. A run that finds
+// a later one refuses to go on, so that an old worker can't damage it.
+const StateVersion = 1
+
+// State is the workflow's argument and all that it carries on when it continues
+// as new.
+type State struct {
+	Version  int               `json:"version"`
+	Incident incident.Incident `json:"incident"`
+	// Runs counts how often the workflow continued as new.
+	Runs int `json:"runs,omitempty"`
+}
+
+// NewState is the state of an incident that has not begun.
+func NewState(scope incident.Scope) State {
+	return State{Version: StateVersion, Incident: incident.Incident{Scope: scope}}
+}

@@ -1,0 +1,214 @@
+package incident
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/sickbay-dev/sickbay/pkg/incident"
+)
+
+const (
+	// longHistory is the history length at which a run ends: some 300 reports, where
+	// the server takes 2,000 updates of one run and suggests an end at 4,096 events.
+	longHistory = 1500
+	// beginLimit is how long a run waits for its first report. It comes with the
+	// start; a run that was started by hand gets none.
+	beginLimit = time.Minute
+	// errorRefused is the type of the failure of a run that can't be one.
+	errorRefused = "Refused"
+)
+
+// Knobs are the worker's settings as far as the workflow depends on them. They
+// reach it through a recorded side effect only.
+type Knobs struct {
+	Policy incident.Policy `json:"policy"`
+	// SearchAttributes is set when the namespace has Sickbay's search attributes.
+	SearchAttributes bool `json:"searchAttributes"`
+}
+
+// Workflow runs incident workflows with a worker's knobs.
+type Workflow struct{ knobs Knobs }
+
+// New returns a Workflow to register under WorkflowType.
+func New(knobs Knobs) *Workflow { return &Workflow{knobs: knobs} }
+
+// Run is the workflow. It ends when the incident is over and nothing is pending.
+func (w *Workflow) Run(ctx workflow.Context, state State) error {
+	if state.Version > StateVersion {
+		// A panic blocks the task until a newer worker takes it; an error would
+		// end the incident.
+		panic(fmt.Sprintf("state version %d of incident %s is newer than this worker's %d; upgrade the worker",
+			state.Version, state.Incident.Scope, StateVersion))
+	}
+	if err := state.Incident.Scope.Validate(); err != nil {
+		return temporal.NewNonRetryableApplicationError("started without a scope that can be one; start none by hand, the starter does", errorRefused, err)
+	}
+	// An incident can't be cancelled: what waits for it would go on at once. The
+	// request is refused on record, and everything runs on a context of its own.
+	own, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	r := &runner{
+		State:   state,
+		ctx:     own,
+		asked:   ctx,
+		log:     log.With(workflow.GetLogger(ctx), "incident", state.Incident.Scope.String()),
+		own:     w.knobs,
+		knobs:   w.knobs,
+		changed: workflow.NewBufferedChannel(own, 1),
+		began:   workflow.Now(ctx),
+	}
+	r.signals = r.subscribe()
+	if err := r.handle(); err != nil {
+		return err
+	}
+	return r.run()
+}
+
+// runner is one run of the workflow. State is what it would hand to the next one.
+type runner struct {
+	State
+	ctx workflow.Context
+	// asked is the context that a cancellation request reaches; nil once one came.
+	asked workflow.Context
+	log   log.Logger
+	// own are the settings of the worker that carries the run now, and knobs those
+	// that were recorded last, by which it decides.
+	own, knobs Knobs
+	began      time.Time
+	// shown is the phase as last written into the search attributes.
+	shown incident.Phase
+
+	signals []subscription
+	// changed wakes the main loop after an update changed the incident.
+	changed workflow.Channel
+
+	// announcing is the activity under way, or nil, and announcedTo the last notice
+	// that it was given.
+	announcing  workflow.Future
+	announcedTo int64
+	timer       timer
+}
+
+func (r *runner) run() error {
+	r.apply(incident.Woke{})
+	for {
+		r.drain()
+		ending := r.Incident.Open() && r.long()
+		if !ending || len(r.Incident.Notices) >= backlog {
+			r.announce()
+		}
+		r.show()
+		if r.quiet() {
+			switch {
+			case r.Incident.Open() && ending:
+				r.Runs++
+				r.Version = StateVersion
+				return workflow.NewContinueAsNewError(r.ctx, WorkflowType, r.State)
+			case r.Incident.Phase == incident.Closed && len(r.Incident.Notices) == 0:
+				return nil
+			case r.Incident.Phase == incident.PhaseNone && !workflow.Now(r.ctx).Before(r.began.Add(beginLimit)):
+				r.log.Warn("nobody reported; it ends without having begun")
+				return nil
+			}
+		}
+		r.wait()
+	}
+}
+
+// apply feeds one event to the incident.
+func (r *runner) apply(event incident.Event) incident.Answer {
+	r.refreshKnobs()
+	var answer incident.Answer
+	r.Incident, answer = incident.Decide(r.Incident, event, workflow.Now(r.ctx), r.knobs.Policy)
+	return answer
+}
+
+// refreshKnobs takes over a change of the worker's settings. It is recorded when
+// it differs, so that a replay decides as the run did.
+func (r *runner) refreshKnobs() {
+	mine := r.own
+	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
+		func(workflow.Context) any { return mine },
+		func(a, b any) bool { return a == b })
+	if err := encoded.Get(&r.knobs); err != nil {
+		panic(fmt.Sprintf("read the recorded knobs: %v", err))
+	}
+}
+
+// wait blocks until something happens, and takes it in.
+func (r *runner) wait() {
+	selector := workflow.NewSelector(r.ctx)
+	for _, s := range r.signals {
+		if !r.room() {
+			continue
+		}
+		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
+	}
+	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
+	if r.asked != nil {
+		selector.AddReceive(r.asked.Done(), func(workflow.ReceiveChannel, bool) {
+			r.asked = nil
+			r.apply(incident.Message{Verb: "cancel", Malformed: "an incident ends with its levels and not by a cancellation"})
+		})
+	}
+	if current := r.announcing; current != nil {
+		selector.AddFuture(current, func(workflow.Future) { r.announced() })
+	}
+	r.timer.await(selector, r)
+	selector.Select(r.ctx)
+}
+
+// quiet tells that nothing is pending: no activity under way, no message unread or
+// being handled.
+func (r *runner) quiet() bool {
+	return r.announcing == nil && !r.unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
+}
+
+// long tells that this run's history is long enough.
+func (r *runner) long() bool {
+	info := workflow.GetInfo(r.ctx)
+	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory
+}
+
+// timer is the one timer of a run, armed for the incident's next deadline.
+type timer struct {
+	at     time.Time
+	future workflow.Future
+	cancel workflow.CancelFunc
+}
+
+// await arms the timer for the next deadline, and cancels one that was armed for
+// another.
+func (t *timer) await(selector workflow.Selector, r *runner) {
+	now := workflow.Now(r.ctx)
+	next, summary := r.Incident.NextWake(), "it has held for its maximum"
+	if r.Incident.Phase == incident.PhaseNone {
+		next, summary = r.began.Add(beginLimit), "nobody has reported"
+	}
+	if !next.Equal(t.at) {
+		if t.cancel != nil {
+			t.cancel()
+		}
+		*t = timer{at: next}
+		if !next.IsZero() {
+			ctx, cancel := workflow.WithCancel(r.ctx)
+			t.cancel = cancel
+			t.future = workflow.NewTimerWithOptions(ctx, max(next.Sub(now), 0), workflow.TimerOptions{Summary: summary})
+		}
+	}
+	if t.future == nil {
+		return
+	}
+	future := t.future
+	selector.AddFuture(future, func(workflow.Future) {
+		if t.future != future {
+			return
+		}
+		*t = timer{}
+		r.apply(incident.Woke{})
+	})
+}
