@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
 // Audit publishes what cases decided: one structured log line per decision, and
@@ -67,6 +68,22 @@ func (a *Audit) Announce(ctx context.Context, task devicewf.Task[quarantine.Anno
 			slog.String("phase", string(n.Phase)), slog.String("reason", n.Reason), slog.String("severity", n.Severity),
 			slog.String("rule", n.Rule), slog.String("catalogue", n.Catalogue), slog.String("actor", n.Actor),
 			slog.String("seen", n.Seen), slog.String("text", n.Text))
+	}
+	return nil
+}
+
+// AnnounceIncident publishes an incident's notices, as Announce does a case's.
+func (a *Audit) AnnounceIncident(ctx context.Context, task incidentwf.Announce) error {
+	for _, n := range task.Notices {
+		level, alert := slog.LevelInfo, "false"
+		if n.Alert {
+			level, alert = slog.LevelWarn, "true"
+		}
+		a.decisions.WithLabelValues(string(n.Kind), "", alert).Inc()
+		a.logger.LogAttrs(ctx, level, "decision",
+			slog.String("incident", task.Scope.String()), slog.Int64("seq", n.Seq), slog.Time("at", n.At),
+			slog.String("kind", string(n.Kind)), slog.Bool("alert", n.Alert), slog.String("phase", string(n.Phase)),
+			slog.Int("devices", n.Devices), slog.String("actor", n.Actor), slog.String("text", n.Text))
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -73,11 +74,15 @@ type Events struct {
 	refused map[string]time.Time
 }
 
-// announced is a decision that waits to be published.
+// announced is a decision that waits to be published: about a device, or about an
+// incident on a node.
 type announced struct {
 	device device.Key
 	notice quarantine.Notice
 	tries  int
+
+	node     string
+	incident incident.Notice
 }
 
 // NewEvents returns what publishes; it counts in registerer. Nothing runs before Run.
@@ -92,10 +97,29 @@ func NewEvents(client typedv1.EventsGetter, cases StateReader, log *slog.Logger,
 
 // Announce takes decisions in. It never blocks.
 func (e *Events) Announce(key device.Key, notices []quarantine.Notice) {
-	e.mu.Lock()
+	var all []announced
 	for _, n := range notices {
-		e.waiting = append(e.waiting, announced{device: key, notice: n})
+		all = append(all, announced{device: key, notice: n})
 	}
+	e.announce(all)
+}
+
+// AnnounceIncident takes an incident's decisions in. Only those of a node are
+// Events: a driver and a cluster are no objects that anybody describes.
+func (e *Events) AnnounceIncident(scope incident.Scope, notices []incident.Notice) {
+	if scope.Node == "" {
+		return
+	}
+	var all []announced
+	for _, n := range notices {
+		all = append(all, announced{node: scope.Node, incident: n})
+	}
+	e.announce(all)
+}
+
+func (e *Events) announce(all []announced) {
+	e.mu.Lock()
+	e.waiting = append(e.waiting, all...)
 	extra := max(len(e.waiting)-eventsWaiting, 0)
 	e.waiting = e.waiting[extra:]
 	e.mu.Unlock()
@@ -140,7 +164,7 @@ func (e *Events) take() []announced {
 	defer e.mu.Unlock()
 	var batch, rest []announced
 	for _, a := range e.waiting {
-		if a.device == e.waiting[0].device {
+		if a.device == e.waiting[0].device && a.node == e.waiting[0].node {
 			batch = append(batch, a)
 		} else {
 			rest = append(rest, a)
@@ -167,8 +191,15 @@ func (e *Events) again(batch []announced, err error) {
 	e.mu.Unlock()
 }
 
-// publish hands the decisions about one device to the recorder.
+// publish hands the decisions about one device, or one node, to the recorder.
 func (e *Events) publish(ctx context.Context, recorder record.EventRecorder, batch []announced) error {
+	if node := batch[0].node; node != "" {
+		for _, a := range batch {
+			kind, reason, message := eventOfIncident(node, a.incident)
+			recorder.Event(nodeReference(node), kind, reason, message)
+		}
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	state, err := e.cases.State(ctx, batch[0].device)
@@ -194,9 +225,7 @@ func concerned(key device.Key, c quarantine.Case) []*corev1.ObjectReference {
 		node = key.Node
 	}
 	if node != "" {
-		// As the kubelet's own: kubectl describe finds a node's Events by its name
-		// in place of its UID, which nothing here knows.
-		objects = append(objects, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)})
+		objects = append(objects, nodeReference(node))
 	}
 	var pods []device.PodRef
 	for _, h := range c.Holders {
@@ -222,6 +251,12 @@ func concerned(key device.Key, c quarantine.Case) []*corev1.ObjectReference {
 		})
 	}
 	return objects
+}
+
+// nodeReference is a node as the kubelet's own Events name it: kubectl describe finds
+// them by its name in place of its UID, which nothing here knows.
+func nodeReference(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
 // eventSink writes Events for the recorder, within bounds and where that is

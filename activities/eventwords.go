@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -60,7 +61,31 @@ func eventOf(key device.Key, n quarantine.Notice) (kind, reason, message string)
 	return kind, string(n.Kind), message
 }
 
-// Kinds are the kinds of decisions, sorted; they are the reasons of Events.
+// incidentWords are what an Event says of each kind of decision about an incident.
+var incidentWords = map[incident.NoticeKind]string{
+	incident.NoticeBegan:     "many of its devices changed at once; that is taken for one incident",
+	incident.NoticeAsks:      "an incident has held for its maximum; its devices are let through one by one",
+	incident.NoticeTakenOver: "an incident goes on under another starter",
+	incident.NoticeMessage:   "an operator's message to an incident was taken",
+	incident.NoticeRefused:   "an operator's message to an incident was refused",
+	incident.NoticeClosed:    "an incident is over",
+}
+
+// eventOfIncident is the Event of a decision about an incident on a node.
+func eventOfIncident(node string, n incident.Notice) (kind, reason, message string) {
+	kind = corev1.EventTypeNormal
+	if n.Alert {
+		kind = corev1.EventTypeWarning
+	}
+	what := incidentWords[n.Kind]
+	if what == "" {
+		what = "something was decided about an incident"
+	}
+	return kind, string(n.Kind), fmt.Sprintf("node %s: %s; %s, %d devices", node, what, n.Phase, n.Devices)
+}
+
+// Kinds are the kinds of decisions about devices, sorted; they are the reasons of
+// Events.
 func Kinds() []string {
 	var all []string
 	for kind := range eventWords {

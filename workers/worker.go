@@ -20,11 +20,13 @@ import (
 
 	"github.com/sickbay-dev/sickbay/activities"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
 // discoveryTTL is how long an answer about what the cluster serves is believed.
@@ -45,9 +47,12 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Tracer makes the spans of activities and decisions. The zero value makes none.
 	Tracer telemetry.Tracer
-	// Incidents tells whether a device's Unknown is a part of something larger; nil is
-	// never.
+	// Incidents tells whether a device's Unknown is a part of something larger; nil
+	// asks the incident workflows.
 	Incidents activities.Restrictions
+	// Storms is how long incidents hold, and their pace. The zero value means
+	// incident.DefaultPolicy.
+	Storms incident.Policy
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
 	// StopTimeout is how long running activities may take to finish once the
@@ -71,6 +76,15 @@ type Worker struct {
 func New(o Options) (*Worker, error) {
 	if err := o.Policy.Validate(); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if o.Storms == (incident.Policy{}) {
+		o.Storms = incident.DefaultPolicy()
+	}
+	if err := o.Storms.Validate(); err != nil {
+		return nil, fmt.Errorf("policy of incidents: %w", err)
+	}
+	if o.Incidents == nil {
+		o.Incidents = activities.NewIncidents(incidentwf.NewClient(o.Temporal, o.TaskQueue), o.Logger)
 	}
 	if o.StopTimeout == 0 {
 		o.StopTimeout = 25 * time.Second
@@ -108,6 +122,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	sdk.RegisterWorkflowWithOptions(
 		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}, o.Catalogue.Meaning).Run,
 		workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	sdk.RegisterWorkflowWithOptions(
+		incidentwf.New(incidentwf.Knobs{Policy: o.Storms, SearchAttributes: searchable}).Run,
+		workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 	w.registerActivities(sdk)
 	if err := sdk.Start(); err != nil {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
@@ -138,6 +155,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	restriction := &activities.Restriction{Incidents: o.Incidents, Logger: o.Logger}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
+	sdk.RegisterActivityWithOptions(w.announceIncident, activity.RegisterOptions{Name: incidentwf.ActivityAnnounce})
 }
 
 // searchAttributes tells whether the namespace has Sickbay's search attributes.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -11,7 +12,22 @@ import (
 type Worker struct {
 	Service
 	Policy
+	Incidents
 	StopTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"10m" desc:"How long activities under way may take to end after SIGTERM. The Pod's grace period has to be longer."`
+}
+
+// Incidents is the operator's part of incidents: incident.Policy as variables.
+type Incidents struct {
+	IncidentMax     time.Duration `split_words:"true" default:"1h" min:"1s" max:"24h" desc:"How long an incident of a driver or of the cluster holds its devices. After that it asks, and lets them through one by one."`
+	IncidentMaxNode time.Duration `split_words:"true" default:"15m" min:"1s" max:"24h" desc:"The same for an incident on a node."`
+	IncidentPace    time.Duration `split_words:"true" default:"30s" min:"1s" max:"24h" desc:"Time between two Unknown devices that an incident lets through past its maximum."`
+	IncidentCalm    time.Duration `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long less than half of what makes an incident has to be left before it is over. Below 90s it flaps: the kubelet shows a driver's silence that late."`
+	CrowdPace       time.Duration `split_words:"true" default:"10s" min:"1s" max:"24h" desc:"Time between two devices that are marked of a driver's crowd of Unhealthy ones."`
+}
+
+// Storms is the policy as pkg/incident takes it.
+func (i Incidents) Storms() incident.Policy {
+	return incident.Policy{Max: i.IncidentMax, MaxNode: i.IncidentMaxNode, Pace: i.IncidentPace, CrowdPace: i.CrowdPace, Calm: i.IncidentCalm}
 }
 
 func (w *Worker) check() []error { return append(w.Service.check(), w.Policy.check()...) }
