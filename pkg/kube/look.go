@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,12 +33,11 @@ type LiveReader struct {
 	client    kubernetes.Interface
 	marks     *MarkWriter
 	catalogue *reason.Catalogue
-	now       func() time.Time
 }
 
 // NewLiveReader returns a reader that judges messages by the catalogue.
 func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *reason.Catalogue) *LiveReader {
-	return &LiveReader{client: client, marks: marks, catalogue: catalogue, now: time.Now}
+	return &LiveReader{client: client, marks: marks, catalogue: catalogue}
 }
 
 // Look answers a case's look. It reads, in this order: the device's pool, the Pods
@@ -44,10 +45,11 @@ func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *re
 // listed for the whole cluster is listed only where the short way found nothing.
 func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine.Looked, error) {
 	looked := quarantine.Looked{Asked: look.Asked, Node: look.Node}
-	pool, err := l.pool(ctx, look.Device, look.Node)
+	pool, published, err := l.pool(ctx, look.Device, look.Node)
 	if err != nil {
 		return looked, err
 	}
+	looked.Slices = published
 	if looked.Node == "" {
 		looked.Node = nodeOf(look.Device, pool)
 	}
@@ -79,22 +81,24 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 
 // pool reads the device's pool; nil on the device-plugin path. A pool's slices are
 // looked for on the node where the device was seen, and among all of the driver's
-// if that isn't the whole pool: one that isn't on a node, or one that is gone.
-func (l *LiveReader) pool(ctx context.Context, key device.Key, node string) (*device.Pool, error) {
+// if that isn't the whole pool: one that isn't on a node, or one that is gone. With it
+// comes a name for how a complete pool is published.
+func (l *LiveReader) pool(ctx context.Context, key device.Key, node string) (*device.Pool, string, error) {
 	if key.Path() != device.PathDRA {
-		return nil, nil
+		return nil, "", nil
 	}
 	if node != "" {
-		pool, err := l.poolIn(ctx, key, fields.Set{resourcev1.ResourceSliceSelectorDriver: key.Driver, resourcev1.ResourceSliceSelectorNodeName: node})
+		pool, published, err := l.poolIn(ctx, key, fields.Set{resourcev1.ResourceSliceSelectorDriver: key.Driver, resourcev1.ResourceSliceSelectorNodeName: node})
 		if err != nil || pool.Complete {
-			return pool, err
+			return pool, published, err
 		}
 	}
 	return l.poolIn(ctx, key, fields.Set{resourcev1.ResourceSliceSelectorDriver: key.Driver})
 }
 
-func (l *LiveReader) poolIn(ctx context.Context, key device.Key, selected fields.Set) (*device.Pool, error) {
+func (l *LiveReader) poolIn(ctx context.Context, key device.Key, selected fields.Set) (*device.Pool, string, error) {
 	var slicesOfPool []device.Slice
+	var uids []string
 	err := l.each(ctx, selected.AsSelector().String(),
 		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return l.client.ResourceV1().ResourceSlices().List(ctx, options)
@@ -102,13 +106,19 @@ func (l *LiveReader) poolIn(ctx context.Context, key device.Key, selected fields
 		func(object runtime.Object) {
 			if slice := object.(*resourcev1.ResourceSlice); slice.Spec.Pool.Name == key.Pool {
 				slicesOfPool = append(slicesOfPool, SliceView(slice))
+				uids = append(uids, string(slice.UID))
 			}
 		})
 	if err != nil {
-		return nil, fmt.Errorf("list the ResourceSlices of driver %s: %w", key.Driver, err)
+		return nil, "", fmt.Errorf("list the ResourceSlices of driver %s: %w", key.Driver, err)
 	}
 	pool := device.AssemblePool(device.PoolKey{Driver: key.Driver, Pool: key.Pool}, slicesOfPool)
-	return &pool, nil
+	if !pool.Complete {
+		return &pool, "", nil
+	}
+	slices.Sort(uids)
+	sum := sha256.Sum256([]byte(strings.Join(uids, " ")))
+	return &pool, hex.EncodeToString(sum[:8]), nil
 }
 
 // claims reads the claims of the Pods. If none of them has the device, all claims
@@ -214,7 +224,7 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 		}
 		live[pod.Ref.UID] = true
 		observations, _ := device.Observe(pod, lookup)
-		said[pod.Ref.UID] = device.Digest(observations, l.now())
+		said[pod.Ref.UID] = device.Digest(observations, look.Asked)
 		device.Doubt(said[pod.Ref.UID], node.doubt)
 		for _, report := range said[pod.Ref.UID] {
 			listed = append(listed, report.Device)
@@ -240,6 +250,7 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 			looked.Holders = append(looked.Holders, quarantine.Holder{Pod: pod.Ref})
 		}
 	}
+	looked.Driver = driverSign(look.Device, said, node)
 	slices.SortFunc(looked.Readings, func(a, b quarantine.Reading) int {
 		return strings.Compare(a.Pod.UID, b.Pod.UID)
 	})
@@ -248,6 +259,26 @@ func (l *LiveReader) read(looked *quarantine.Looked, look quarantine.Look, pool 
 			looked.Ended = append(looked.Ended, ref.UID)
 		}
 	}
+}
+
+// driverSign tells what live Pods say of the other devices of a device's driver there.
+func driverSign(key device.Key, said map[string][]device.DeviceReport, node nodeState) quarantine.DriverSign {
+	sign := quarantine.DriverSilent
+	if key.Path() == device.PathPlugin && key.Node == node.name && node.offers[key.Resource].Vouched() {
+		sign = quarantine.DriverSpeaks
+	}
+	for _, reports := range said {
+		for _, r := range reports {
+			switch {
+			case r.Device == key || reading.DriverOf(r.Device) != reading.DriverOf(key) || r.Report.Node != node.name:
+			case r.Report.Counts() == device.Unknown:
+				return quarantine.DriverUnknown
+			default:
+				sign = quarantine.DriverSpeaks
+			}
+		}
+	}
+	return sign
 }
 
 // nodeState is what a look found of the device's node.

@@ -25,7 +25,7 @@ type looking struct {
 
 // answer is what a live look makes of it.
 func (l looking) answer() quarantine.Looked {
-	reader := &LiveReader{catalogue: reason.Builtin(), now: func() time.Time { return lookedAt }}
+	reader := &LiveReader{catalogue: reason.Builtin()}
 	claims := map[string]device.Claim{}
 	for _, c := range l.claims {
 		claims[c.Namespace+"/"+c.Name] = c

@@ -45,7 +45,7 @@ const (
 	AnnotationSince    = "sickbay.dev/since"
 	AnnotationUntil    = "sickbay.dev/until"
 	AnnotationHardware = "sickbay.dev/hardware"
-	// AnnotationPhase stands on the marks of retired devices only.
+	// AnnotationPhase stands on the marks of retired and of restricted devices only.
 	AnnotationPhase = "sickbay.dev/phase"
 	// AnnotationSeal is a checksum of all that the mark says. It shows an edit by
 	// hand; it is no protection against somebody who computes it anew.
@@ -105,8 +105,11 @@ func NewMark(c quarantine.PutMark) (*resourcev1.DeviceTaintRule, error) {
 		AnnotationUntil:    c.Until.UTC().Format(time.RFC3339),
 		AnnotationHardware: string(hardware),
 	}
-	if c.Retired {
+	switch {
+	case c.Retired:
 		annotations[AnnotationPhase] = string(quarantine.PhaseRetired)
+	case c.Restricted:
+		annotations[AnnotationPhase] = string(quarantine.PhaseRestricted)
 	}
 	mark := &resourcev1.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
@@ -201,6 +204,7 @@ func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 		found.Until = until.UnixMilli()
 	}
 	found.Retired = annotations[AnnotationPhase] == string(quarantine.PhaseRetired)
+	found.Restricted = annotations[AnnotationPhase] == string(quarantine.PhaseRestricted)
 	_ = json.Unmarshal([]byte(annotations[AnnotationHardware]), &found.Hardware)
 	return Mark{
 		Device: key,

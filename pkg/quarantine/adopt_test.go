@@ -152,7 +152,7 @@ func TestAMarkFoundBesideACaseIsTheCases(t *testing.T) {
 			steps: []step{unknown, {6 * minute, markSeen(oldMark())}, {6*minute + sec, MakeLooked().Reading(MakeReading("train-0").Unknown()).NoMark()}},
 			want: want{
 				phase: quarantine.PhaseSuspect, waiting: quarantine.WaitingForRestriction, severity: reason.SeverityFatal,
-				reason: "XidFallenOffBus", notices: "PhaseChanged GraceOver",
+				reason: "XidFallenOffBus", notices: "PhaseChanged",
 			},
 		},
 		"gone, and healthy": {

@@ -58,9 +58,21 @@ type Case struct {
 	// Holders are the Pods that have the device allocated, as last looked up.
 	Holders []Holder `json:"holders,omitempty"`
 	// Lease is the node's Lease renewal at the last look, LeaseMoved the look that
-	// last found it changed.
+	// last found it changed. LeaseRead is the look that read it last, LeaseSince the one
+	// that found it as it is first, and LeaseLives the last that found it renewed
+	// since another one just before.
 	Lease      string    `json:"nodeLease,omitempty"`
 	LeaseMoved time.Time `json:"nodeLeaseMoved,omitzero"`
+	LeaseRead  time.Time `json:"nodeLeaseRead,omitzero"`
+	LeaseSince time.Time `json:"nodeLeaseSince,omitzero"`
+	LeaseLives time.Time `json:"nodeLeaseLives,omitzero"`
+	// Outage is set while the node is out.
+	Outage *Outage `json:"outage,omitempty"`
+	// Slices is how the device's pool was published at the case's first look.
+	Slices     string `json:"slices,omitempty"`
+	SlicesRead bool   `json:"slicesRead,omitempty"`
+	// Poke says how the kubelet was asked at the last look, or why it wasn't.
+	Poke string `json:"poke,omitempty"`
 
 	Incarnation device.Incarnation `json:"incarnation,omitzero"`
 	// MovedTo is the name under which the hardware that this case is about is
@@ -83,10 +95,27 @@ type Case struct {
 	// phase; LookAt is when the next live look is due. Absolute, so that they
 	// outlive a continue-as-new.
 	GraceUntil time.Time `json:"graceUntil,omitzero"`
-	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
-	CoolUntil  time.Time `json:"coolUntil,omitzero"`
-	ForgetAt   time.Time `json:"forgetAt,omitzero"`
-	LookAt     time.Time `json:"lookAt,omitzero"`
+	// HalfAt is when the alert in the middle of the window is due, GraceLooks how many
+	// looks found something out in the window, and OverSaid that its end was told.
+	HalfAt     time.Time `json:"halfAt,omitzero"`
+	GraceLooks int       `json:"graceLooks,omitempty"`
+	OverSaid   bool      `json:"overSaid,omitempty"`
+	// Asking is set while it is asked whether the device may be restricted; Refused is
+	// the last answer if that was no.
+	Asking  bool     `json:"asking,omitempty"`
+	Refused *Refusal `json:"restrictionRefused,omitempty"`
+	// OnTrial is set once an operator has released a restricted device that nobody
+	// holds: its next holder's report decides.
+	OnTrial bool `json:"onTrial,omitempty"`
+	// Flaps is when the episodes of Unknown ended that are remembered, until
+	// RememberUntil; Flapping is set for a device that goes Unknown again and again.
+	Flaps         []time.Time `json:"flaps,omitempty"`
+	RememberUntil time.Time   `json:"rememberUntil,omitzero"`
+	Flapping      bool        `json:"flapping,omitempty"`
+	LeaseUntil    time.Time   `json:"leaseUntil,omitzero"`
+	CoolUntil     time.Time   `json:"coolUntil,omitzero"`
+	ForgetAt      time.Time   `json:"forgetAt,omitzero"`
+	LookAt        time.Time   `json:"lookAt,omitzero"`
 	// Looks counts looks in a row that changed nothing, for the backoff.
 	Looks int `json:"looks,omitempty"`
 	// LookedAt is when the last look that could read was asked for; DoubtedAt is
@@ -199,6 +228,10 @@ func (c Case) Advisory() bool {
 // look, or as a live Pod's status says.
 func (c Case) Held() bool { return len(c.Holders) > 0 || c.Evidence().Held }
 
+// Lives tells whether the case's workflow is still needed: for a case that isn't over,
+// and for what is remembered of one that is.
+func (c Case) Lives() bool { return c.Open() || !c.RememberUntil.IsZero() }
+
 // forgotten tells whether a gone device has been gone for so long that its mark is
 // to be removed.
 func (c Case) forgotten(now time.Time) bool {
@@ -214,11 +247,13 @@ func (c Case) NextWake(now time.Time) time.Time {
 			next = at
 		}
 	}
+	consider(c.RememberUntil)
 	if !c.Open() {
 		return next
 	}
 	consider(c.LookAt)
 	consider(c.GraceUntil)
+	consider(c.HalfAt)
 	consider(c.LeaseUntil)
 	consider(c.CoolUntil)
 	consider(c.ForgetAt)
@@ -236,9 +271,18 @@ func (c Case) clone() Case {
 	c.Holders = slices.Clone(c.Holders)
 	c.Words = slices.Clone(c.Words)
 	c.Notices = slices.Clone(c.Notices)
+	c.Flaps = slices.Clone(c.Flaps)
 	if c.Absence != nil {
 		absence := *c.Absence
 		c.Absence = &absence
+	}
+	if c.Outage != nil {
+		outage := *c.Outage
+		c.Outage = &outage
+	}
+	if c.Refused != nil {
+		refused := *c.Refused
+		c.Refused = &refused
 	}
 	return c
 }

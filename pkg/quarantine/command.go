@@ -51,8 +51,6 @@ type Look struct {
 	Asked time.Time `json:"asked"`
 	// Hardware is what the case is about, to see where it is listed now.
 	Hardware device.Incarnation `json:"hardware,omitzero"`
-	// Since is the first not-good moment of the case.
-	Since time.Time `json:"since,omitzero"`
 	// Known are the Pods whose reports the case holds.
 	Known []device.PodRef `json:"known,omitempty"`
 }
@@ -103,15 +101,15 @@ func (d *decision) owed() []Command {
 	}
 	if c.Open() && !c.LookAt.IsZero() && !c.LookAt.After(d.now) {
 		look := Look{Device: c.Device, Node: c.Node, Asked: d.now, Hardware: c.Incarnation}
-		if d.p.Rules >= rulesOfUnknown {
-			look.Since = c.FirstNotGood
-		}
 		for _, r := range c.Reports {
 			if !r.Ended {
 				look.Known = append(look.Known, r.Pod)
 			}
 		}
 		commands = append(commands, look)
+	}
+	if c.Asking {
+		commands = append(commands, AskRestriction{Device: c.Device, Node: c.Node, Epoch: c.Epoch, Since: c.FirstNotGood})
 	}
 	if len(c.Notices) > 0 {
 		commands = append(commands, Announce{Device: c.Device, Notices: c.Notices})

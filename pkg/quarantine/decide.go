@@ -33,6 +33,8 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 		d.markReported(e)
 	case Message:
 		d.message(e)
+	case RestrictionAnswered:
+		d.restrictionAnswered(e)
 	case Announced:
 		d.c.Notices = slices.DeleteFunc(d.c.Notices, func(n Notice) bool { return n.Seq <= e.UpTo })
 	case Woke:
@@ -96,9 +98,12 @@ func (d *decision) advance() {
 func (d *decision) step() {
 	switch d.c.Phase {
 	case PhaseNone, PhaseClosed:
+		d.forgetFlaps()
 		d.stepNone()
 	case PhaseSuspect:
 		d.stepSuspect()
+	case PhaseRestricted:
+		d.stepRestricted()
 	case PhaseQuarantined, PhaseRetired:
 		d.stepQuarantined()
 	case PhaseGone:
@@ -128,14 +133,21 @@ func (d *decision) stepNone() {
 // suspect opens a case that waits out the grace window. Its clock runs from the
 // first not-good moment, whatever is said meanwhile.
 func (d *decision) suspect(why reason.Match, message string) {
+	why, flapping := d.flaps(why)
 	d.open(PhaseSuspect, why, message)
-	d.c.GraceUntil = d.c.FirstNotGood.Add(d.p.Grace)
-	d.c.LookAt = d.now.Add(d.p.backoff(0))
+	c := &d.c
+	c.Flapping = flapping
+	c.GraceUntil = c.FirstNotGood.Add(d.p.Grace)
+	if half := c.FirstNotGood.Add(d.p.Grace / 2); d.p.Rules >= rulesOfUnknown && half.After(d.now) {
+		c.HalfAt = half
+	}
+	c.LookAt = d.now.Add(d.pause(0))
 }
 
 func (d *decision) stepSuspect() {
 	c := &d.c
-	graceOver := !c.GraceUntil.After(d.now)
+	c.Asking = false
+	graceOver := !c.GraceUntil.After(d.now) && c.Outage == nil
 	switch {
 	case c.Confirmed || graceOver && d.value() == device.Unhealthy:
 		c.Phase = PhaseQuarantined
@@ -145,8 +157,13 @@ func (d *decision) stepSuspect() {
 		d.enterGone()
 	case c.Absence == nil && c.Reason.Code == reason.DeviceMissing && !d.value().WorseThan(device.Healthy):
 		d.close(EndHealthBack, "listed again before the absence settled")
-	case d.goodFor(d.p.Hysteresis):
-		d.close(EndHealthBack, fmt.Sprintf("healthy on live reads since %s", stamp(c.GoodSince)))
+	case d.goodFor(d.hysteresis()):
+		d.close(EndHealthBack, fmt.Sprintf("%s since %s", d.whyGood(), stamp(c.GoodSince)))
+	case d.p.Rules >= rulesOfUnknown:
+		d.sayHalf()
+		if graceOver {
+			d.outlasted()
+		}
 	case graceOver && !c.GraceUntil.IsZero():
 		d.notify(NoticeGraceOver, true, "still not known to be healthy at the end of the grace window; nothing is restricted")
 		c.GraceUntil = time.Time{}
@@ -215,7 +232,7 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 		Reason: why, Message: message, Severity: why.Severity,
 		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),
 		Reports: old.Reports, Absence: old.Absence,
-		Notices: old.Notices, NoticeSeq: old.NoticeSeq,
+		Notices: old.Notices, NoticeSeq: old.NoticeSeq, Flaps: d.recentFlaps(),
 	}
 	if d.c.Absence != nil {
 		d.c.MovedTo = old.MovedTo
@@ -233,7 +250,8 @@ func (d *decision) close(end End, why string) {
 	c.Phase, c.End = PhaseClosed, end
 	c.Waiting, c.LookAt, c.GraceUntil, c.LeaseUntil = WaitingForNothing, time.Time{}, time.Time{}, time.Time{}
 	c.CoolUntil, c.ForgetAt, c.Absence, c.Confirmed = time.Time{}, time.Time{}, nil, false
-	c.MovedTo = ""
+	c.MovedTo, c.HalfAt, c.Asking, c.Refused, c.Outage, c.OnTrial = "", time.Time{}, false, nil, nil, false
+	d.rememberFlap(end)
 	switch end {
 	case EndGone, EndMarkGone:
 		// The reports are those of hardware that isn't there any more; kept, they
@@ -250,8 +268,9 @@ func (d *decision) close(end End, why string) {
 func (d *decision) enterQuarantine() {
 	c := &d.c
 	c.GraceUntil, c.GoodSince, c.Looks = time.Time{}, time.Time{}, 0
+	c.HalfAt, c.Asking, c.Refused, c.OnTrial, c.Flapping = time.Time{}, false, nil, false, false
 	c.LeaseUntil = d.now.Add(d.p.Lease)
-	d.wantMark()
+	d.keepMark()
 }
 
 // waiting names what the case waits for.
@@ -259,13 +278,9 @@ func (d *decision) waiting() Waiting {
 	c := &d.c
 	switch c.Phase {
 	case PhaseSuspect:
-		switch {
-		case c.Absence != nil || !c.GraceUntil.IsZero():
-			return WaitingForNothing
-		case !c.Evidence().Live():
-			return WaitingForEvidence
-		}
-		return WaitingForRestriction
+		return d.waitingInSuspicion()
+	case PhaseRestricted:
+		return d.waitingInRestriction()
 	case PhaseQuarantined:
 		return d.waitingInQuarantine()
 	case PhaseRetired:

@@ -105,21 +105,22 @@ type Looked struct {
 	Poke string `json:"poke,omitempty"`
 	// Driver tells what the look found of the driver itself on the node.
 	Driver DriverSign `json:"driver,omitempty"`
+	// Slices names the device's pool as it is published: another name for each time that
+	// its slices were made anew. Empty while the pool is incomplete or gone.
+	Slices string `json:"slices,omitempty"`
 }
 
-// DriverSign is a sign of life of a device's driver on its node, beside what Pods say
-// of this very device.
+// DriverSign is what live Pods on a device's node say of its driver's other devices.
 type DriverSign string
 
 const (
-	// DriverSilent: nothing shows that the driver lives.
+	// DriverSilent: they say nothing, since no Pod there has one.
 	DriverSilent DriverSign = ""
-	// DriverSpeaks: a live Pod has a Healthy or Unhealthy of another of its devices
-	// there, and none an Unknown.
+	// DriverSpeaks: some are Healthy or Unhealthy, and none is Unknown; or, of a device
+	// plugin, some device of its resource is allocatable.
 	DriverSpeaks DriverSign = "Speaks"
-	// DriverReturned: its slices were published anew since the case's first not-good
-	// moment, the pool is complete, and no live Pod there has an Unknown of it.
-	DriverReturned DriverSign = "Returned"
+	// DriverUnknown: some are Unknown.
+	DriverUnknown DriverSign = "Unknown"
 )
 
 // MarkOutcome says what became of a PutMark or LiftMark.

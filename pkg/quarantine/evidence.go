@@ -21,6 +21,10 @@ var (
 		Code: reason.PluginAbsent, Severity: reason.SeverityMinor, Action: reason.ActionSuspect,
 		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/plugin-absent",
 	}
+	flappingReason = reason.Match{
+		Code: reason.HealthFlapping, Severity: reason.SeverityMinor, Action: reason.ActionSuspect,
+		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/flapping",
+	}
 	missingReason = reason.Match{
 		Code: reason.DeviceMissing, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine,
 		Closes: reason.ClosesByGates, Scope: device.ScopeInstance, Rule: "sickbay/missing",
@@ -43,16 +47,20 @@ func (d *decision) observed(e Observed) {
 	d.lost = e.Lost
 	held := c.Held()
 	for _, r := range e.Readings {
+		if !e.Sent.IsZero() {
+			// How old it is says the clock that dated it; what time it is says ours.
+			r.Observed = r.Observed.Add(d.now.Sub(e.Sent))
+		}
 		if d.believe(r, false) == device.Doubted {
 			c.DoubtedAt = d.now
 			// A fault that is in force ends by the gates alone; nothing is gained
 			// by looking at a Healthy early. A holder that left is worth a look.
-			if c.Phase == PhaseSuspect || c.Advisory() || c.Open() && r.Ended {
+			if c.Phase == PhaseSuspect || c.Phase == PhaseRestricted || c.Advisory() || c.Open() && r.Ended {
 				d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
 			}
 		}
 	}
-	if c.Phase == PhaseQuarantined && !held && c.Held() {
+	if (c.Phase == PhaseQuarantined || c.Phase == PhaseRestricted) && !held && c.Held() {
 		// Somebody got hold of a device that was free: a claim that slipped past
 		// the mark, or one that tolerates it. Looks are what sees it leave again.
 		d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
@@ -214,7 +222,7 @@ func outranks(a reason.Match, aMessage string, b reason.Match, bMessage string) 
 
 // saysNothing tells that a reason is only that nothing is known of the device.
 func saysNothing(code reason.Code) bool {
-	return code == reason.HealthUnknown || code == reason.PluginAbsent
+	return code == reason.HealthUnknown || code == reason.PluginAbsent || code == reason.HealthFlapping
 }
 
 // whyUnknown is the reason of a device of which nothing is known: what the driver

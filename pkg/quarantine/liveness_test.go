@@ -17,7 +17,7 @@ import (
 func (d *drive) fair() {
 	d.t.Helper()
 	w := d.w
-	w.complete = true
+	w.complete, w.incident = true, false
 	d.sync()
 	d.settle()
 	// A starter compares levels now and then, whatever edges were lost.
@@ -40,13 +40,18 @@ func (d *drive) restsAt() []quarantine.Waiting {
 	switch c.Phase {
 	case quarantine.PhaseSuspect:
 		switch {
+		case w.out():
+			return []quarantine.Waiting{quarantine.WaitingForNode}
 		case w.notTheDevice() || w.faulty():
 			// Health is back, or its fault outlasted the window.
 			return nil
-		case !c.Evidence().Live():
+		case !c.Evidence().Live() && !d.driverBack():
 			return []quarantine.Waiting{quarantine.WaitingForEvidence}
 		}
-		return []quarantine.Waiting{quarantine.WaitingForRestriction}
+		// It is restricted, or its driver is back.
+		return nil
+	case quarantine.PhaseRestricted:
+		return d.restsRestricted()
 	case quarantine.PhaseRetired:
 		return []quarantine.Waiting{quarantine.WaitingForOperator}
 	case quarantine.PhaseGone:
@@ -64,6 +69,39 @@ func (d *drive) restsAt() []quarantine.Waiting {
 		return d.restsInQuarantine()
 	}
 	return nil
+}
+
+// driverBack tells whether the driver of a device that nobody holds has shown itself.
+func (d *drive) driverBack() bool {
+	w := d.w
+	return (w.driver == quarantine.DriverSpeaks || w.driver != quarantine.DriverUnknown && d.c.SlicesRead && d.c.Slices != itoa(w.published)) &&
+		w.inventory().Listed >= d.c.Listed
+}
+
+func (d *drive) restsRestricted() []quarantine.Waiting {
+	w, c := d.w, d.c
+	refused := w.served && (w.foreign || w.forbidden)
+	switch {
+	case !w.listed:
+		return nil
+	case refused && c.Mark.State != quarantine.MarkInForce && !c.Advisory():
+		return []quarantine.Waiting{quarantine.WaitingForMark}
+	case w.out():
+		return []quarantine.Waiting{quarantine.WaitingForNode}
+	case w.faulty():
+		return nil
+	case w.notTheDevice(), !c.Evidence().Live() && d.driverBack():
+		if refused {
+			return []quarantine.Waiting{quarantine.WaitingForMark}
+		}
+		if d.p.Mode == quarantine.ModeObserve && c.Mark.State == quarantine.MarkInForce {
+			return []quarantine.Waiting{quarantine.WaitingForOperator}
+		}
+		return nil
+	case !c.Evidence().Live():
+		return []quarantine.Waiting{quarantine.WaitingForEvidence}
+	}
+	return []quarantine.Waiting{quarantine.WaitingForHealth}
 }
 
 func (d *drive) restsInQuarantine() []quarantine.Waiting {
@@ -156,7 +194,7 @@ func (d *drive) passesFairly(by time.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
 	for range 2000 {
-		if d.mark != nil || d.look != nil || len(d.watch) > 0 {
+		if d.mark != nil || d.look != nil || d.ask != nil || len(d.watch) > 0 {
 			d.now = d.now.Add(50 * time.Millisecond)
 			d.settleOnce()
 			continue
@@ -175,6 +213,7 @@ func (d *drive) passesFairly(by time.Duration) {
 }
 
 func (d *drive) settleOnce() {
+	d.askAnswers()
 	d.markRuns()
 	d.markAnswers()
 	d.lookReads()

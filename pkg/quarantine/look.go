@@ -42,7 +42,20 @@ func (d *decision) looked(e Looked) {
 		c.Node = e.Node
 	}
 	held := c.Held()
-	d.read(d.doubted(e.Readings), asked)
+	if d.p.Rules >= rulesOfUnknown && !again { // an answer that comes again moves nothing
+		d.leaseSeen(e.NodeLease)
+		d.nodeSeen(e)
+		c.Poke = clip(e.Poke, maxText)
+		if !c.SlicesRead {
+			c.Slices, c.SlicesRead = clip(e.Slices, maxName), true
+		}
+	}
+	if d.p.Rules < rulesOfUnknown || c.Outage == nil && d.nodeOut(e) == device.Fresh {
+		d.read(d.doubted(e.Readings), asked)
+		if !again {
+			c.GraceLooks++
+		}
+	}
 	d.end(e.Ended)
 	c.Holders = slices.Clone(e.Holders[:min(len(e.Holders), maxHolders)])
 	if held && !c.Held() {
@@ -113,15 +126,17 @@ const leaseStill = 50 * time.Second
 // is listed.
 func (d *decision) judge(e Looked, again bool) {
 	c := &d.c
-	d.leaseSeen(e.NodeLease)
+	if d.p.Rules < rulesOfUnknown {
+		d.leaseSeen(e.NodeLease)
+	}
 	evidence := c.Evidence()
-	good := evidence.Value == device.Healthy
-	if c.Phase == PhaseSuspect {
+	good := evidence.Value == device.Healthy && evidence.Live()
+	if c.Phase == PhaseSuspect || c.Phase == PhaseRestricted {
 		// What an application did wrong is no reason to suspect the device.
-		good = good || d.value() == device.Healthy
+		good = good || d.value() == device.Healthy && evidence.Live() || d.acknowledged(e) || d.driverVouches(e)
 	}
 	switch {
-	case !good || !evidence.Live() || !e.NodeReady || c.Absence != nil || !d.leaseMoves():
+	case !good || c.Outage != nil || !e.NodeReady || c.Absence != nil || !d.leaseMoves():
 		c.GoodSince = time.Time{}
 	case c.GoodSince.IsZero() && !again: // an answer that comes again moves nothing
 		c.GoodSince = d.now
@@ -132,13 +147,26 @@ func (d *decision) judge(e Looked, again bool) {
 // a change, on our own clock; the first look only takes it down.
 func (d *decision) leaseSeen(renewal string) {
 	c := &d.c
+	before := c.LeaseRead
+	if d.p.Rules >= rulesOfUnknown {
+		c.LeaseRead = c.LookedAt
+		if before.IsZero() {
+			c.LeaseSince = c.LookedAt
+		}
+	}
 	if renewal == "" || renewal == c.Lease {
 		return
 	}
 	if c.Lease != "" {
 		c.LeaseMoved = c.LookedAt
+		if !before.IsZero() && c.LookedAt.Sub(before) <= leaseStill {
+			c.LeaseLives = c.LookedAt
+		}
 	}
 	c.Lease = renewal
+	if d.p.Rules >= rulesOfUnknown {
+		c.LeaseSince = c.LookedAt
+	}
 }
 
 // leaseMoves tells whether the node was alive not long before the last look.
@@ -163,7 +191,7 @@ func (d *decision) scheduleLook(asked time.Time) {
 	if counts := c.Shorter.Since.Add(entryLag); c.Shorter.Listed != 0 && counts.After(d.now) {
 		d.lookBy(counts)
 	}
-	pause := d.p.backoff(c.Looks)
+	pause := d.pause(c.Looks)
 	c.Looks++
 	// window is what a good look has to be followed by, where that ends the case.
 	window := time.Duration(0)
@@ -171,13 +199,24 @@ func (d *decision) scheduleLook(asked time.Time) {
 	// doesn't for long, the node is out.
 	promising := !c.GoodSince.IsZero() || c.Evidence().Live() && d.value() == device.Healthy && c.Looks <= patience
 	switch {
-	case c.Phase == PhaseSuspect:
-		window = d.p.Hysteresis
-		if c.GraceUntil.IsZero() && c.Absence == nil && !promising {
-			pause *= patience
-		}
 	case c.Phase == PhaseGone:
 		pause = d.p.Lease
+	case c.Outage != nil && c.Outage.Returning:
+		pause = renewal
+	case c.Outage != nil:
+		if c.Looks > patience {
+			pause *= patience
+		}
+	case c.Phase == PhaseSuspect:
+		window = d.hysteresis()
+		if d.windowOver() && c.Absence == nil && !promising {
+			pause *= patience
+		}
+	case c.Phase == PhaseRestricted && c.Absence == nil:
+		window = d.hysteresis()
+		if !promising {
+			pause *= patience
+		}
 	case c.Absence != nil:
 		pause = max(pause, c.Absence.SettledAt.Sub(d.now))
 	case c.Phase == PhaseQuarantined && c.Advisory():
@@ -187,6 +226,7 @@ func (d *decision) scheduleLook(asked time.Time) {
 		}
 	case c.Phase == PhaseQuarantined && c.Held():
 		pause *= patience
+	case c.Phase == PhaseRestricted:
 	default:
 		return
 	}
@@ -245,8 +285,12 @@ func (d *decision) adoptedGone() {
 		c.Former = PhaseNone
 	}
 	switch {
-	case d.value() == device.Unhealthy, former == PhaseQuarantined, former == PhaseRetired:
+	case d.value() == device.Unhealthy, former == PhaseQuarantined, former == PhaseRetired, former == PhaseRestricted:
 		d.wantMark()
+	case c.Phase == PhaseRestricted && (d.value() == device.Unknown || c.Absence != nil):
+		// Its window counts from when it was first not good, and is over by now.
+		c.Phase, c.LeaseUntil, c.GraceUntil = PhaseSuspect, time.Time{}, d.now
+		d.notify(NoticePhase, true, "the mark to adopt is gone; suspected as before")
 	case c.Phase == PhaseQuarantined && (d.value() == device.Unknown && former == PhaseSuspect || c.Absence != nil):
 		c.Phase, c.Confirmed, c.LeaseUntil = PhaseSuspect, false, time.Time{}
 		c.GraceUntil = c.FirstNotGood.Add(d.p.Grace)

@@ -104,7 +104,11 @@ func (d *decision) tampered(e MarkSeen, restore func(why string), why string) {
 // the mark is still there.
 func (d *decision) adopt(found MarkFound) {
 	old := d.c
-	d.open(PhaseQuarantined, found.match(), found.message())
+	phase := PhaseQuarantined
+	if found.Restricted {
+		phase = PhaseRestricted
+	}
+	d.open(phase, found.match(), found.message())
 	c := &d.c
 	if found.Epoch > old.Epoch {
 		c.Epoch = found.Epoch
@@ -144,22 +148,30 @@ func (d *decision) sayOnMark() {
 func (d *decision) adoptInto(found MarkFound) {
 	c := &d.c
 	c.Phase, c.Former = PhaseQuarantined, PhaseSuspect
+	text := "quarantined"
 	d.raise(found.match(), found.message())
 	d.inherit(found)
 	c.Epoch = max(c.Epoch, found.Epoch)
 	c.GraceUntil, c.GoodSince = time.Time{}, time.Time{}
-	if found.Retired {
+	c.HalfAt, c.Asking, c.Refused, c.Outage = time.Time{}, false, nil, nil
+	switch {
+	case found.Retired:
 		c.Phase = PhaseRetired
+	case found.Restricted && !c.Confirmed:
+		c.Phase, text = PhaseRestricted, "restricted"
 	}
 	c.LeaseUntil = d.leaseOf(found)
 	d.holdAdopted(found)
-	d.notify(NoticePhase, true, fmt.Sprintf("quarantined: mark %s of an earlier case is still there", found.Name))
+	d.notify(NoticePhase, true, fmt.Sprintf("%s: mark %s of an earlier case is still there", text, found.Name))
 }
 
 // adoptBeside takes a mark of an earlier case into one that has none of its own,
 // because of the mode or for lack of a way. It must not outlive the case.
 func (d *decision) adoptBeside(found MarkFound) {
-	if d.c.Former != PhaseRetired {
+	switch {
+	case d.c.Phase == PhaseRestricted:
+		d.c.Former = PhaseRestricted
+	case d.c.Former != PhaseRetired:
 		d.c.Former = PhaseQuarantined
 	}
 	d.raise(found.match(), found.message())
@@ -178,7 +190,8 @@ func (d *decision) inherit(found MarkFound) {
 	c := &d.c
 	c.Severity = max(c.Severity, found.Severity)
 	c.Attempt = max(c.Attempt, found.Attempt)
-	c.Confirmed = true
+	// The mark of a device of which nothing was found but Unknown confirms no fault.
+	c.Confirmed = c.Confirmed || !found.Restricted
 	if found.Actor != "" {
 		c.Actor = clip(found.Actor, maxName)
 	}
@@ -204,6 +217,9 @@ func (f MarkFound) match() reason.Match {
 	if closesRank(match.Closes) < 0 {
 		match.Closes = reason.ClosesByGates
 	}
+	if f.Restricted {
+		match.Action = reason.ActionSuspect
+	}
 	return match
 }
 
@@ -217,6 +233,10 @@ func (d *decision) takeOver(found MarkFound) {
 	d.raise(found.match(), found.message())
 	c.Severity = max(c.Severity, found.Severity)
 	c.Attempt = max(c.Attempt, found.Attempt)
+	if c.Phase == PhaseRestricted && !found.Restricted && found.Epoch != c.Epoch {
+		// That case had confirmed a fault.
+		c.Confirmed = true
+	}
 }
 
 // supersede lifts this case's epoch above one that was found on a mark, and
@@ -228,7 +248,7 @@ func (d *decision) supersede(found MarkFound) {
 	switch {
 	case c.Phase != PhaseGone:
 		c.Former = PhaseNone
-	case c.Former == PhaseSuspect:
+	case c.Former == PhaseSuspect, c.Former == PhaseRestricted && !found.Restricted:
 		c.Former = PhaseQuarantined
 	}
 	c.Mark = Mark{

@@ -87,21 +87,26 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		switch {
 		case c.Phase == PhaseSuspect:
 			return refuse("it is only suspected and nothing keeps it out; the case ends when its health is back")
+		case c.Phase == PhaseRestricted && (c.Held() || c.Evidence().Live()):
+			return refuse("it is held, so its driver's word decides: the case ends when that says Healthy again; bring the driver back, or wait for the holder to leave")
 		case c.Phase == PhaseRetired:
 			return refuse("it is retired; send repaired once it is")
 		case c.Phase == PhaseGone:
 			return refuse("it is gone; the case goes on when it is listed again")
 		}
 	case VerbRepaired:
-		if c.Phase == PhaseSuspect {
+		switch c.Phase {
+		case PhaseSuspect:
 			return refuse("it is only suspected; there is nothing to repair yet")
+		case PhaseRestricted:
+			return refuse("it is only restricted, because its health isn't known; send release where nobody holds it")
 		}
 	case VerbRetire:
-		if c.Phase != PhaseQuarantined {
-			return refuse("it is %s; only a quarantined device can be retired", c.Phase)
+		if c.Phase != PhaseQuarantined && c.Phase != PhaseRestricted {
+			return refuse("it is %s; only a quarantined or restricted device can be retired", c.Phase)
 		}
 	case VerbExtend:
-		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired {
+		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired && c.Phase != PhaseRestricted {
 			return refuse("it is %s and its record has no lease", c.Phase)
 		}
 		if m.For < 0 || m.For > maxExtension {
@@ -158,6 +163,10 @@ func (d *decision) message(m Message) {
 	switch m.Verb {
 	case VerbRelease:
 		text = "release accepted: the reason is closed; the device stays out until the gates are passed"
+		if c.Phase == PhaseRestricted {
+			c.OnTrial = true
+			text = "release accepted: nobody holds the device, so nobody can say that it is well; it may be allocated once more, and its next holder's report decides"
+		}
 	case VerbRepaired:
 		c.Attempt, c.MovedTo = 0, ""
 		if c.Phase == PhaseRetired {
@@ -167,7 +176,7 @@ func (d *decision) message(m Message) {
 		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
 	case VerbRetire:
 		if c.Phase != PhaseRetired {
-			c.Phase = PhaseRetired
+			c.Phase, c.Confirmed, c.Outage = PhaseRetired, true, nil
 			d.sayOnMark()
 		}
 		text = "retired: out until it is repaired or replaced"

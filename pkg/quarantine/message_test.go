@@ -49,11 +49,11 @@ func TestAnOperatorsWordIsAcceptedOrRefusedWithItsReason(t *testing.T) {
 		},
 		quarantine.VerbRetire: {
 			"no case": "retire refused for " + name + ": the device has no open case",
-			"suspect": "retire refused for " + name + ": it is Suspect; only a quarantined device can be retired",
+			"suspect": "retire refused for " + name + ": it is Suspect; only a quarantined or restricted device can be retired",
 			"held":    "",
 			"unheld":  "",
-			"retired": "retire refused for " + name + ": it is Retired; only a quarantined device can be retired",
-			"gone":    "retire refused for " + name + ": it is Gone; only a quarantined device can be retired",
+			"retired": "retire refused for " + name + ": it is Retired; only a quarantined or restricted device can be retired",
+			"gone":    "retire refused for " + name + ": it is Gone; only a quarantined or restricted device can be retired",
 			"closed":  "retire refused for " + name + ": the device has no open case",
 		},
 		quarantine.VerbExtend: {

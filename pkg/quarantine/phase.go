@@ -47,14 +47,21 @@ const (
 	// WaitingForRecovery: it is time for the gates, which this version doesn't
 	// have. The device stays out.
 	WaitingForRecovery Waiting = "WaitingForRecovery"
-	// WaitingForRestriction: Unknown outlasted the window. This version restricts
-	// nothing on Unknown; it keeps looking and alerting.
+	// WaitingForRestriction: Unknown outlasted the window. A live look that finds it so
+	// on a node that lives is still to come, or the answer whether the device may be
+	// restricted.
 	WaitingForRestriction Waiting = "WaitingForRestriction"
+	// WaitingForIncident: what the device suffers from is a part of something larger,
+	// which is looked into as a whole. Its window doesn't end meanwhile.
+	WaitingForIncident Waiting = "WaitingForIncident"
+	// WaitingForNode: the node is out, so that nothing can be judged. Windows stand
+	// still; everything is read anew when it returns.
+	WaitingForNode Waiting = "WaitingForNode"
 	// WaitingForEvidence: nobody holds the device, so nobody reports on it. A new
-	// holder or an operator's word carries the case on.
+	// holder, its driver's sign of life, or an operator's word carries the case on.
 	WaitingForEvidence Waiting = "WaitingForEvidence"
-	// WaitingForHealth: an advisory or observed case waits for the driver to
-	// report the device healthy, and for the stability window after that.
+	// WaitingForHealth: a restricted device, or one that is not kept out, waits for
+	// its driver to report it healthy, and for that to last.
 	WaitingForHealth Waiting = "WaitingForHealth"
 	// WaitingForReturn: the device is gone; it comes back or is forgotten.
 	WaitingForReturn Waiting = "WaitingForReturn"
@@ -68,7 +75,8 @@ type End string
 const (
 	// EndNone: it didn't, yet.
 	EndNone End = ""
-	// EndHealthBack: a suspect's health came back before anything was done.
+	// EndHealthBack: the health of a device of which nothing was found but Unknown came
+	// back, and lasted.
 	EndHealthBack End = "HealthBack"
 	// EndAdvisory: the device was never kept out (no way to mark it, or mode
 	// observe) and reported healthy throughout the stability window. It is never

@@ -60,7 +60,7 @@ func TestADeviceWhosePluginIsAwayIsSuspect(t *testing.T) {
 		"it outlasts the window, and has a name": {
 			device: plugged, steps: []step{away, finds(4*minute, 4, unvouched()), {5 * minute, woke()}},
 			want: pluginSuspect.but(func(w *want) {
-				w.waiting, w.owes, w.notices = quarantine.WaitingForRestriction, "Look", "GraceOver"
+				w.waiting, w.owes, w.notices = quarantine.WaitingForRestriction, "Look", ""
 			}),
 		},
 		"the plugin is back, and the case is over after its window": {

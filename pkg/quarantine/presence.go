@@ -90,7 +90,8 @@ func (d *decision) enterGone() {
 		c.LookAt = d.now.Add(d.p.Lease)
 	}
 	c.ForgetAt = d.now.Add(d.p.Forget)
-	if c.Former == PhaseSuspect && c.Absence.Reason == device.MissingFromPool {
+	c.HalfAt, c.Asking, c.Refused = time.Time{}, false, nil
+	if (c.Former == PhaseSuspect || c.Former == PhaseRestricted) && c.Absence.Reason == device.MissingFromPool {
 		d.condemnGone()
 		d.raise(missingReason, "")
 	}
@@ -108,7 +109,7 @@ func (d *decision) condemnGone() {
 func (d *decision) stepGone() {
 	c := &d.c
 	d.followMode()
-	if c.Former == PhaseSuspect && c.Confirmed {
+	if (c.Former == PhaseSuspect || c.Former == PhaseRestricted) && c.Confirmed {
 		d.condemnGone()
 	}
 	if c.Mark.State == MarkLifting && !c.Mark.RetryAt.IsZero() && !c.Mark.RetryAt.After(d.now) {
@@ -140,7 +141,7 @@ func (d *decision) stepGone() {
 // comeBack takes a gone device back to where it was.
 func (d *decision) comeBack() {
 	c := &d.c
-	c.Phase, c.Former = c.Former, PhaseNone
+	c.Phase, c.Former, c.Outage = c.Former, PhaseNone, nil
 	switch c.Phase {
 	case PhaseSuspect:
 		c.GraceUntil = d.now.Add(d.p.Grace)

@@ -97,13 +97,13 @@ func TestAMissingDeviceSettlesBeforeItIsGone(t *testing.T) {
 		},
 		"a suspect whose whole pool went settles for five minutes": {
 			steps: []step{{0, lost(MakeReading("train-0").Unknown())}, {sec, missing(device.PoolGone)}, look(5*minute, device.PoolGone)},
-			want:  suspectedUnknown.but(func(w *want) { w.notices = "GraceOver" }),
+			want:  suspectedUnknown,
 		},
 		"a suspect whose whole pool is gone is unmarked": {
 			steps: []step{{0, lost(MakeReading("train-0").Unknown())}, {sec, missing(device.PoolGone)}, look(5*minute+sec, device.PoolGone)},
 			want: want{
 				phase: quarantine.PhaseGone, waiting: quarantine.WaitingForReturn, severity: reason.SeverityMinor,
-				reason: reason.HealthUnknown, notices: "GraceOver PhaseChanged",
+				reason: reason.HealthUnknown, notices: "PhaseChanged",
 			},
 		},
 		"a suspect whose node is deleted is unmarked": {
@@ -119,7 +119,7 @@ func TestAMissingDeviceSettlesBeforeItIsGone(t *testing.T) {
 				{5*minute + sec, MakeLooked().Presence(nil).Ended("train-0").Answer()}},
 			want: want{
 				phase: quarantine.PhaseGone, waiting: quarantine.WaitingForReturn, severity: reason.SeverityMinor,
-				reason: reason.HealthUnknown, notices: "GraceOver PhaseChanged",
+				reason: reason.HealthUnknown, notices: "PhaseChanged",
 			},
 		},
 		"a quarantined device keeps its mark": {

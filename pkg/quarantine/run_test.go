@@ -34,6 +34,8 @@ type run struct {
 	owed []quarantine.Command
 	mark *markTask
 	look *lookTask
+	// ask is the question that is under way, whether the device may be restricted.
+	ask *quarantine.AskRestriction
 
 	// watch holds what the watch has yet to deliver, in order; told everything
 	// that it ever delivered of Pods.
@@ -99,6 +101,10 @@ func (r *run) perform() {
 				r.look = &lookTask{command: c, since: r.now}
 				r.looks++
 			}
+		case quarantine.AskRestriction:
+			if r.ask == nil {
+				r.ask = &c
+			}
 		}
 	}
 	r.c, r.owed = quarantine.Decide(r.c, quarantine.Announced{UpTo: r.c.NoticeSeq}, r.now, r.p)
@@ -149,6 +155,19 @@ func (r *run) lookAnswers() {
 	r.tell(answer)
 }
 
+// askAnswers tells the case whether its device may be restricted.
+func (r *run) askAnswers() {
+	if r.ask == nil {
+		return
+	}
+	answer := quarantine.RestrictionAnswered{Epoch: r.ask.Epoch, Granted: !r.w.incident}
+	if r.w.incident {
+		answer.Again, answer.Incident, answer.Why = time.Minute, "incident/cluster", "many devices are Unknown"
+	}
+	r.ask = nil
+	r.tell(answer)
+}
+
 func (r *run) lookFails() {
 	if r.look == nil {
 		return
@@ -174,9 +193,10 @@ func (r *run) delivers() {
 // settle ends everything that is under way and delivers everything that is known.
 func (r *run) settle() {
 	for range 100 {
-		if r.mark == nil && r.look == nil && len(r.watch) == 0 {
+		if r.mark == nil && r.look == nil && r.ask == nil && len(r.watch) == 0 {
 			return
 		}
+		r.askAnswers()
 		r.markRuns()
 		r.markAnswers()
 		r.lookReads()
@@ -250,10 +270,13 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 				fail("the case ended while its mark was being written")
 			}
 		case quarantine.MarkLifting:
-			if answer.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone {
+			if answer.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone && after.End != quarantine.EndHealthBack {
 				fail("the case ended before its mark was lifted")
 			}
 		}
+	}
+	if sameCase && before.Phase == quarantine.PhaseSuspect && after.Phase == quarantine.PhaseRestricted && after.Mark.State != quarantine.MarkAdopted && after.Mark.State != quarantine.MarkInForce {
+		r.checkRestricted(before, after, e, fail)
 	}
 	for _, command := range owed {
 		switch command.(type) {
@@ -261,13 +284,13 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 			if r.p.Mode == quarantine.ModeObserve {
 				fail("%T in mode observe", command)
 			}
-			if _, ok := command.(quarantine.LiftMark); ok && after.Phase != quarantine.PhaseGone {
+			if _, ok := command.(quarantine.LiftMark); ok && after.Phase != quarantine.PhaseGone && after.Phase != quarantine.PhaseRestricted {
 				fail("a mark is lifted in phase %s", after.Phase)
 			}
 		}
 	}
 	if after.Open() && after.Waiting == quarantine.WaitingForNothing && after.NextWake(r.now).IsZero() &&
-		len(owed) == 0 && r.mark == nil && r.look == nil {
+		len(owed) == 0 && r.mark == nil && r.look == nil && r.ask == nil {
 		fail("the case is stuck in silence")
 	}
 	if looked, ok := e.(quarantine.Looked); ok && looked.Presence != nil && r.w.key.Path() == device.PathPlugin {
@@ -275,6 +298,25 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 	}
 	if n := len(after.Reports); n > 32 {
 		fail("%d reports are kept", n)
+	}
+}
+
+// checkRestricted checks that a device is restricted only past its window, by the
+// answer to the case's own question, and while a Pod that runs says Unknown of it.
+func (r *run) checkRestricted(before, after quarantine.Case, e quarantine.Event, fail func(string, ...any)) {
+	r.t.Helper()
+	answer, asked := e.(quarantine.RestrictionAnswered)
+	switch window := before.FirstNotGood.Add(r.p.Grace); {
+	case !asked || !answer.Granted:
+		fail("restricted without the answer that it may be")
+	case r.now.Before(window):
+		fail("restricted %s before its window is over", window.Sub(r.now))
+	case before.LookedAt.Before(window):
+		fail("restricted without a look past its window")
+	case !slices.ContainsFunc(before.Reports, func(r device.Report) bool { return !r.Ended && r.Counts() == device.Unknown }):
+		fail("restricted although no Pod that runs says Unknown")
+	case before.Outage != nil:
+		fail("restricted while its node is out")
 	}
 }
 

@@ -44,6 +44,12 @@ type world struct {
 	foreign   bool
 	mark      *quarantine.MarkFound
 	intact    bool
+	// incident tells whether something larger is going on that the device is a part
+	// of, driver what else there is to be seen of its driver.
+	incident bool
+	driver   quarantine.DriverSign
+	// published counts how often the driver made its slices anew.
+	published int
 }
 
 type pod struct {
@@ -126,7 +132,7 @@ func (w *world) inventory() quarantine.Inventory {
 // look reads everything that bears on the device, as a live read would.
 func (w *world) look(c quarantine.Look, now time.Time) quarantine.Looked {
 	w.leftAtRead = w.left
-	looked := quarantine.Looked{Asked: c.Asked, Node: "anvil-07", NodeReady: w.node.ready}
+	looked := quarantine.Looked{Asked: c.Asked, Node: "anvil-07", NodeReady: w.node.ready, Driver: w.driver, Slices: itoa(w.published)}
 	renewed := now.Truncate(10 * time.Second)
 	if !w.node.dead.IsZero() {
 		renewed = w.node.dead
@@ -182,6 +188,7 @@ func (w *world) put(c quarantine.PutMark) quarantine.MarkReported {
 	w.mark = &quarantine.MarkFound{
 		Name: report.Name, Epoch: c.Epoch, Severity: c.Severity, Reason: c.Reason.Code, Closes: c.Reason.Closes,
 		Message: c.Message, Actor: c.Actor, Attempt: c.Attempt, Since: c.Since.UnixMilli(), Hardware: c.Hardware,
+		Retired: c.Retired, Restricted: c.Restricted,
 	}
 	w.intact = true
 	return report
@@ -217,6 +224,9 @@ func (w *world) seen(epoch int64) quarantine.MarkSeen {
 	}
 	return quarantine.MarkSeen{Node: "anvil-07", Present: true, Intact: w.intact, Mark: *w.mark}
 }
+
+// out tells whether the node is.
+func (w *world) out() bool { return !w.node.ready || !w.node.dead.IsZero() }
 
 // held tells whether a Pod holds the device; healthy whether everybody who runs
 // with it, and somebody does, reports it healthy from a live, ready node.

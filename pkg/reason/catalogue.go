@@ -75,6 +75,8 @@ func (c *Catalogue) Meaning(code Code) string {
 		return "The device's health was known and isn't any more."
 	case PluginAbsent:
 		return "Pods go on saying Healthy of a device plugin's device, and nothing of its resource is allocatable on the node: nobody stands behind it."
+	case HealthFlapping:
+		return "Its health was lost again and again within a while."
 	case DeviceMissing:
 		return "A complete pool doesn't list the device any more."
 	case HardwareReplaced:

@@ -29,6 +29,8 @@ const (
 	HealthUnknown Code = "HealthUnknown"
 	// PluginAbsent: the kubelet says Healthy, and no device plugin stands behind it.
 	PluginAbsent Code = "PluginAbsent"
+	// HealthFlapping: the device went Unknown again and again within a while.
+	HealthFlapping Code = "HealthFlapping"
 	// DeviceMissing: a complete pool doesn't list the device any more.
 	DeviceMissing Code = "DeviceMissing"
 	// HardwareReplaced: another card stands behind the device's name, and has

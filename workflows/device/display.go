@@ -137,10 +137,20 @@ func turn(c quarantine.Case) string {
 		if c.Evidence().Stale == device.PluginAbsent {
 			return fmt.Sprintf("its device plugin is still away after the grace window; bring the plugin of %s back on node %s", c.Device.Resource, c.Node)
 		}
-		return "still Unknown after the grace window; find out why its driver is silent"
+		return "still Unknown after the grace window; it is restricted once a live look past it finds it so, and no incident holds that"
+	case quarantine.WaitingForIncident:
+		return "a part of something larger that is looked into as a whole; it isn't restricted meanwhile"
+	case quarantine.WaitingForNode:
+		return fmt.Sprintf("node %s is out; nothing is judged until it returns", orDash(c.Node))
 	case quarantine.WaitingForEvidence:
+		if c.Phase == quarantine.PhaseRestricted {
+			return "nobody holds the device, so nobody reports on it; its driver has to show itself again, or an operator may send release"
+		}
 		return "nobody holds the device, so nobody reports on it"
 	case quarantine.WaitingForHealth:
+		if c.Phase == quarantine.PhaseRestricted && c.Mark.State == quarantine.MarkInForce {
+			return "its driver has to report it healthy again, and that has to last"
+		}
 		if c.Device.Path() == device.PathPlugin {
 			return "not kept out; the case ends when the plugin has called it Healthy for long enough, and until then an operator may cordon the node"
 		}
@@ -167,7 +177,7 @@ func suspectTurn(c quarantine.Case) string {
 	case c.Evidence().Value == device.Unhealthy:
 		return fmt.Sprintf("its health comes back, or it is quarantined when the grace window ends at %s", moment(c.GraceUntil))
 	}
-	return fmt.Sprintf("its health comes back, or the grace window ends at %s and an alert says so", moment(c.GraceUntil))
+	return fmt.Sprintf("its health comes back, or the grace window ends at %s and new Pods are kept from it", moment(c.GraceUntil))
 }
 
 // nextStep names what happens at a deadline.
@@ -177,6 +187,10 @@ func nextStep(c quarantine.Case, at time.Time) string {
 		return "try the mark again"
 	case at.Equal(c.GraceUntil):
 		return "grace window ends"
+	case at.Equal(c.HalfAt):
+		return "half of the grace window is over"
+	case at.Equal(c.RememberUntil):
+		return "forget that its health was lost"
 	case c.Absence != nil && at.Equal(c.Absence.SettledAt):
 		return "absence settles"
 	case at.Equal(c.ForgetAt):

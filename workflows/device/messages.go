@@ -202,7 +202,7 @@ func (r *runner) answer(m quarantine.Message) (Answer, error) {
 func describeVerb(verb quarantine.Verb) string {
 	switch verb {
 	case quarantine.VerbRelease:
-		return "Close the reason and let recovery begin. Skips no gate."
+		return "Close the reason and let recovery begin. Skips no gate. Of a restricted device that nobody holds: let one more Pod have it."
 	case quarantine.VerbRepaired:
 		return "The device was repaired; attempts start over."
 	case quarantine.VerbRetire:

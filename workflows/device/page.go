@@ -36,6 +36,12 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 	if c.MovedTo != "" {
 		p.line("Hardware", "listed as `%s` now", c.MovedTo)
 	}
+	if c.Outage != nil {
+		p.line("Node", "%s", outage(c))
+	}
+	if c.Refused != nil {
+		p.line("Incident", "%s: %s", inline(c.Refused.Incident), inline(c.Refused.Why))
+	}
 	p.line("Next", "%s", Next(c, latest(c)))
 	for _, w := range c.Words {
 		p.line("Operator said", "`%s` at %s by %s: %s", w.Verb, moment(w.At), inline(w.Actor), inline(w.Reason))
@@ -53,8 +59,15 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 	if text := MarkText(c, inline); c.Mark.State != quarantine.MarkNone {
 		p.line("Mark", "%s", text)
 	}
-	if c.Phase == quarantine.PhaseQuarantined || c.Phase == quarantine.PhaseRetired {
+	switch c.Phase {
+	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
 		p.line("Way back", "%s", wayBack(c))
+	case quarantine.PhaseRestricted:
+		p.line("Way back", "its health comes back and lasts; nothing has to be proven, for no fault was found")
+	case quarantine.PhaseClosed:
+		if c.Lives() {
+			p.line("Remembered", "until %s, to tell a device that goes Unknown again and again", moment(c.RememberUntil))
+		}
 	}
 	p.line("Case", "opened %s by %s, epoch %d", moment(c.Since), orDash(c.Actor), c.Epoch)
 	return p.String()
@@ -102,6 +115,8 @@ func title(c quarantine.Case) string {
 	switch c.Phase {
 	case quarantine.PhaseSuspect:
 		return titleOfSuspect(c)
+	case quarantine.PhaseRestricted:
+		return titleOfRestricted(c)
 	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
 		return titleByMark(c)
 	case quarantine.PhaseGone:
@@ -116,12 +131,35 @@ func titleOfSuspect(c quarantine.Case) string {
 	switch {
 	case c.Absence != nil:
 		return "Suspected: the device isn't listed any more, and nothing keeps it out"
-	case !c.GraceUntil.IsZero():
+	case c.Outage != nil:
+		return "Suspected: its node is out, and nothing is judged until that returns"
+	case c.Waiting == quarantine.WaitingForIncident:
+		return "Suspected: a part of an incident, and nothing keeps it out"
+	case c.Flapping && c.Waiting == quarantine.WaitingForNothing:
+		return "Suspected: its health comes and goes, and nothing keeps it out"
+	case c.Waiting == quarantine.WaitingForNothing:
 		return "Suspected: inside its grace window, and nothing keeps it out"
 	case c.Waiting == quarantine.WaitingForEvidence:
 		return "Suspected: nobody has it, so nobody can tell how it is; nothing keeps it out"
 	}
 	return "Suspected: not known to be healthy when its grace window ended; nothing keeps it out"
+}
+
+func titleOfRestricted(c quarantine.Case) string {
+	switch c.Mark.State {
+	case quarantine.MarkRefused:
+		return "Not known to be healthy, and NOT kept out: its mark was refused"
+	case quarantine.MarkAdvisory:
+		return "Not known to be healthy, and nothing can keep it out"
+	case quarantine.MarkObserved:
+		return "Not known to be healthy, and not kept out because the mode is observe"
+	case quarantine.MarkLifting:
+		return "Restricted: its health is back, and its mark is being removed"
+	}
+	if c.Outage != nil {
+		return "Restricted: kept from new Pods, and its node is out"
+	}
+	return "Restricted: kept from new Pods, because its health isn't known"
 }
 
 func titleByMark(c quarantine.Case) string {
@@ -161,7 +199,7 @@ func waitsFor(c quarantine.Case) string {
 func ended(end quarantine.End) string {
 	switch end {
 	case quarantine.EndHealthBack:
-		return "its health came back, and it was never kept out"
+		return "its health came back and lasted, and nothing was ever found but that it was unknown"
 	case quarantine.EndAdvisory:
 		return "it was never kept out, and reported healthy for long enough"
 	case quarantine.EndGone:
@@ -201,7 +239,11 @@ func health(c quarantine.Case) string {
 	if c.LookedAt.IsZero() {
 		return text + "; no live look yet"
 	}
-	return text + "; last live look " + moment(c.LookedAt)
+	text += "; last live look " + moment(c.LookedAt)
+	if c.Poke != "" {
+		text += ", " + inline(c.Poke)
+	}
+	return text
 }
 
 // kept says whether anything keeps the device out.
@@ -264,6 +306,18 @@ func heldBy(c quarantine.Case) string {
 	return strings.Join(pods, ", ")
 }
 
+// outage says since when and why nothing is judged.
+func outage(c quarantine.Case) string {
+	why := "its kubelet isn't ready"
+	if c.Outage.Why == device.NodeSilent {
+		why = "its Lease isn't renewed"
+	}
+	if c.Outage.Returning {
+		why += ", and it seems to be back just now"
+	}
+	return fmt.Sprintf("out since %s: %s", moment(c.Outage.Since), why)
+}
+
 func wayBack(c quarantine.Case) string {
 	switch {
 	case c.Advisory() && c.Device.Path() == device.PathPlugin:
@@ -299,7 +353,14 @@ func advise(c quarantine.Case) []string {
 	switch c.Waiting {
 	case quarantine.WaitingForHolder:
 		return []string{holder}
+	case quarantine.WaitingForNode:
+		return []string{fmt.Sprintf("Look after the node `%s`: its devices are read anew when it is back.", orDash(c.Node))}
+	case quarantine.WaitingForIncident:
+		return []string{"Look at the incident: what ails this device ails others too. Its page says what it waits for, and takes messages."}
 	case quarantine.WaitingForHealth:
+		if c.Phase == quarantine.PhaseRestricted {
+			return []string{"Look at " + driver, "Nothing else: it is given back by itself when its health is back and lasts."}
+		}
 		advice := []string{"Cordon the node, if nobody may get the device: only that keeps it from new Pods."}
 		if c.Device.Path() == device.PathPlugin {
 			advice = []string{
@@ -316,6 +377,12 @@ func advise(c quarantine.Case) []string {
 	case quarantine.WaitingForRestriction:
 		return []string{"Look at " + driver}
 	case quarantine.WaitingForEvidence:
+		if c.Phase == quarantine.PhaseRestricted {
+			return []string{
+				"Look at " + driver + " When the driver shows itself again, by other devices or by new ResourceSlices, the device is given back.",
+				"Send `release`, to let one more Pod have it: its status then tells how the device is.",
+			}
+		}
 		return []string{"Look at " + driver, "Let a Pod use the device: its status then tells how the device is."}
 	case quarantine.WaitingForReturn:
 		why := "the ResourceSlices of its pool, its driver, the node, the card itself."
@@ -326,6 +393,9 @@ func advise(c quarantine.Case) []string {
 	case quarantine.WaitingForOperator:
 		if c.Phase == quarantine.PhaseGone {
 			return []string{"Delete its mark by hand, if the device is gone for good: " + inline(c.Mark.Name)}
+		}
+		if c.Phase == quarantine.PhaseRestricted {
+			return []string{"Have the workers enforce (`SICKBAY_MODE`): its health is back, and observing removes no mark.", "Or delete its mark by hand: " + inline(c.Mark.Name)}
 		}
 		return []string{"Repair or replace the device."}
 	}

@@ -38,6 +38,7 @@ type tasks struct {
 	mark     *task
 	look     *task
 	announce *task
+	ask      *task
 }
 
 type task struct {
@@ -46,7 +47,9 @@ type task struct {
 	done func(workflow.Future) quarantine.Event
 }
 
-func (t *tasks) busy() bool { return t.mark != nil || t.look != nil || t.announce != nil }
+func (t *tasks) busy() bool {
+	return t.mark != nil || t.look != nil || t.announce != nil || t.ask != nil
+}
 
 // perform starts what is owed and not under way.
 func (r *runner) perform() {
@@ -64,6 +67,10 @@ func (r *runner) perform() {
 			if r.tasks.look == nil {
 				r.tasks.look = r.look(c)
 			}
+		case quarantine.AskRestriction:
+			if r.tasks.ask == nil {
+				r.tasks.ask = r.askRestriction(c)
+			}
 		case quarantine.Announce:
 			// Announcing waits for the mark, so that it says how that went and
 			// never delays it, but not until decisions pile up.
@@ -76,7 +83,7 @@ func (r *runner) perform() {
 
 // await adds the ends of all tasks to a selector.
 func (t *tasks) await(selector workflow.Selector, r *runner) {
-	for _, slot := range []**task{&t.mark, &t.look, &t.announce} {
+	for _, slot := range []**task{&t.mark, &t.look, &t.announce, &t.ask} {
 		current := *slot
 		if current == nil {
 			continue
@@ -145,6 +152,29 @@ func (r *runner) look(c quarantine.Look) *task {
 			return quarantine.Looked{Asked: c.Asked, Failed: cause(err)}
 		}
 		return looked
+	}}
+}
+
+func (r *runner) askRestriction(c quarantine.AskRestriction) *task {
+	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 10 * time.Second,
+		Summary:             "whether the device may be restricted, or is a part of something larger",
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:        500 * time.Millisecond,
+			BackoffCoefficient:     2,
+			MaximumAttempts:        3,
+			NonRetryableErrorTypes: []string{ErrorRefused},
+		},
+	})
+	future := workflow.ExecuteActivity(ctx, ActivityAskRestriction, Task[quarantine.AskRestriction]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
+	return &task{future, func(f workflow.Future) quarantine.Event {
+		var answer quarantine.RestrictionAnswered
+		if err := f.Get(r.ctx, &answer); err != nil {
+			// What isn't known to be allowed isn't done.
+			r.log.Warn("can't tell whether the device may be restricted", "error", err)
+			return quarantine.RestrictionAnswered{Epoch: c.Epoch, Again: time.Minute, Why: "it can't be told whether it may be: " + cause(err)}
+		}
+		return answer
 	}}
 }
 

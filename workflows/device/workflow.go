@@ -42,7 +42,8 @@ func New(knobs Knobs, meaning func(reason.Code) string) *Workflow {
 	return &Workflow{knobs: knobs, meaning: meaning}
 }
 
-// Run is the workflow. It ends when the case is over and nothing is pending.
+// Run is the workflow. It ends when the case is over, nothing is pending, and nothing
+// has to be remembered of it.
 func (w *Workflow) Run(ctx workflow.Context, state State) error {
 	if state.Version > StateVersion {
 		// A panic blocks the task until a newer worker takes it; an error would
@@ -110,7 +111,7 @@ func (r *runner) run() error {
 	r.apply(quarantine.Woke{})
 	for {
 		r.drain()
-		ending := r.Case.Open() && r.stageOver()
+		ending := r.Case.Lives() && r.stageOver()
 		// What is owed is a level: the next run finds it again. So a run that is
 		// about to end starts nothing more, or a stream of messages could keep it
 		// from ever ending. Only decisions that pile up have to go out first.
@@ -119,7 +120,7 @@ func (r *runner) run() error {
 		}
 		r.show()
 		if r.quiet() {
-			if !r.Case.Open() && len(r.owed) == 0 {
+			if !r.Case.Lives() && len(r.owed) == 0 {
 				return nil
 			}
 			if ending {
