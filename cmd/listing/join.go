@@ -181,7 +181,7 @@ func (j *joiner) marks(all []kube.Mark) {
 			state = markChanged
 		}
 		d.Mark = &Mark{State: state, Name: mark.Found.Name, Epoch: mark.Found.Epoch}
-		d.Phase, d.Source = quarantine.PhaseQuarantined, SourceMark
+		d.Phase, d.Source = mark.Found.Phase(), SourceMark
 		d.Reason, d.Epoch, d.Attempt = string(mark.Found.Reason), mark.Found.Epoch, mark.Found.Attempt
 		if d.Message == "" {
 			d.Message = mark.Found.Message

@@ -176,7 +176,7 @@ func TestWhatIsSaidOfADeviceFitsWhatIsKnown(t *testing.T) {
 		"suspect": {device.Unknown, nil, quarantined(t, func(c *quarantine.Case) {
 			c.Phase, c.Waiting, c.Mark, c.GraceUntil = quarantine.PhaseSuspect, "", quarantine.Mark{}, now.Add(time.Minute)
 		}), false, "is suspect, and not kept out: no reason known (none) for 60s; team-a/train has it.",
-			"its health comes back, or the grace window ends at 2026-11-02 10:01:00 UTC and an alert says so", "none"},
+			"its health comes back, or the grace window ends at 2026-11-02 10:01:00 UTC and new Pods are kept from it", "none"},
 		"a mark without its case": {device.Unhealthy, marked, nil, false, "is out of service: XidFallenOffBus, Quarantined",
 			"the starter gives the mark its case back", "is in the cluster as Sickbay wrote it"},
 		"a mark, and Temporal is away": {device.Unhealthy, marked, nil, true, "is out of service", "not known without Temporal; the mark keeps the device out", ""},

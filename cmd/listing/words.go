@@ -62,6 +62,9 @@ func condition(d Device) string {
 	case quarantine.PhaseGone:
 		return "gone"
 	}
+	if d.Phase == quarantine.PhaseRestricted {
+		return restricted(d, out)
+	}
 	switch {
 	case out:
 		return "out of service"
@@ -73,6 +76,23 @@ func condition(d Device) string {
 	return "faulty, and NOT kept out yet"
 }
 
+// restricted says how a device is kept from new Pods of which nothing was found but
+// that its health is unknown.
+func restricted(d Device, out bool) string {
+	const unknown = "not known to be healthy"
+	switch {
+	case out:
+		return "restricted: kept from new Pods because it is " + unknown
+	case d.Mark != nil && d.Mark.State == string(quarantine.MarkObserved):
+		return unknown + ", and not kept out because the mode is observe"
+	case d.Mark != nil && d.Mark.State == string(quarantine.MarkAdvisory):
+		return unknown + ", and can't be kept out"
+	case d.Mark != nil && d.Mark.State == string(quarantine.MarkLifting):
+		return "restricted, and its mark is being removed"
+	}
+	return unknown + ", and NOT kept out yet"
+}
+
 func describeReason(d Device) string {
 	text := d.Reason
 	if text == "" {
@@ -82,7 +102,7 @@ func describeReason(d Device) string {
 		text += " (" + d.Severity + ")"
 	}
 	switch d.Phase {
-	case quarantine.PhaseSuspect, quarantine.PhaseGone, quarantine.PhaseReleased:
+	case quarantine.PhaseSuspect, quarantine.PhaseRestricted, quarantine.PhaseGone, quarantine.PhaseReleased:
 		// The condition said it.
 		return text
 	}

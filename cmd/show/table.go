@@ -255,9 +255,9 @@ func colourOf(d listing.Device) string {
 	switch d.Phase {
 	case quarantine.PhaseGone:
 		return grey
-	case quarantine.PhaseQuarantined, quarantine.PhaseRestricted, quarantine.PhaseRetired, quarantine.PhaseRecovering:
+	case quarantine.PhaseQuarantined, quarantine.PhaseRetired, quarantine.PhaseRecovering:
 		return red
-	case quarantine.PhaseSuspect:
+	case quarantine.PhaseSuspect, quarantine.PhaseRestricted:
 		return yellow
 	}
 	return healthColour(d.Health)

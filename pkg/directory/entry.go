@@ -149,7 +149,7 @@ func CaseOf(c quarantine.Case, workflow string, now time.Time) *Case {
 // CaseOfMark is the record of a case of which only the mark tells.
 func CaseOfMark(key device.Key, node string, found quarantine.MarkFound) *Case {
 	record := &Case{
-		Device: key, Node: node, Phase: quarantine.PhaseQuarantined, Epoch: found.Epoch, Attempt: found.Attempt,
+		Device: key, Node: node, Phase: found.Phase(), Epoch: found.Epoch, Attempt: found.Attempt,
 		Reason: found.Reason, Severity: found.Severity, Closes: found.Closes, Message: found.Message, Actor: found.Actor,
 		Mark: Mark{State: quarantine.MarkInForce, Name: found.Name}, Source: SourceMark,
 	}

@@ -78,6 +78,17 @@ type MarkFound struct {
 	Version device.Version `json:"version,omitempty"`
 }
 
+// Phase is the phase of the case that wrote the mark, as far as the mark tells.
+func (f MarkFound) Phase() Phase {
+	switch {
+	case f.Retired:
+		return PhaseRetired
+	case f.Restricted:
+		return PhaseRestricted
+	}
+	return PhaseQuarantined
+}
+
 // Looked is the answer to a Look: what a live read of the API said.
 type Looked struct {
 	// Failed says why nothing could be read. All else is empty then.

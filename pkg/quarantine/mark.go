@@ -104,7 +104,7 @@ func (d *decision) tampered(e MarkSeen, restore func(why string), why string) {
 // the mark is still there.
 func (d *decision) adopt(found MarkFound) {
 	old := d.c
-	phase := PhaseQuarantined
+	phase := PhaseQuarantined // where it is retired too, the case was opened as this
 	if found.Restricted {
 		phase = PhaseRestricted
 	}

@@ -145,7 +145,8 @@ func signal(key device.Key, event quarantine.Event, traceparent string) (string,
 	return "", nil, fmt.Errorf("event %T of %s isn't sent by signal", event, key)
 }
 
-// Running tells whether the device's workflow is open.
+// Running tells whether the device has an open case. A workflow that only remembers
+// one that is over doesn't count, as far as the search attributes tell.
 func (c *Client) Running(ctx context.Context, key device.Key) (bool, error) {
 	description, err := c.temporal.DescribeWorkflow(ctx, ID(key), "")
 	if noCase(err) {
@@ -153,6 +154,9 @@ func (c *Client) Running(ctx context.Context, key device.Key) (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("describe workflow %s: %w", ID(key), err)
+	}
+	if phase, told := description.TypedSearchAttributes.GetKeyword(AttributePhase); told && phase == string(quarantine.PhaseClosed) {
+		return false, nil
 	}
 	return description.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
