@@ -71,6 +71,7 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Dynamic:     cluster.untyped,
 		Discovery:   cluster.typed.Discovery(),
 		Policy:      set.Quarantine(),
+		Delays:      set.ReportingDelay,
 		Storms:      set.Storms(),
 		Catalogue:   catalogue,
 		Logger:      logger,

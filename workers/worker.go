@@ -43,6 +43,8 @@ type Options struct {
 	Discovery  discovery.DiscoveryInterface
 	Policy     quarantine.Policy
 	Catalogue  *reason.Catalogue
+	// Delays is how late what a driver says may show, for single drivers.
+	Delays map[string]time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Tracer makes the spans of activities and decisions. The zero value makes none.
@@ -120,7 +122,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		OnFatalError:      func(err error) { failed <- err },
 	})
 	sdk.RegisterWorkflowWithOptions(
-		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}, o.Catalogue.Meaning).Run,
+		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}, o.Catalogue.Meaning).Delays(o.Delays).Run,
 		workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	sdk.RegisterWorkflowWithOptions(
 		incidentwf.New(incidentwf.Knobs{Policy: o.Storms, SearchAttributes: searchable}).Run,

@@ -21,7 +21,7 @@ type Incidents struct {
 	IncidentMax     time.Duration `split_words:"true" default:"1h" min:"1s" max:"24h" desc:"How long an incident of a driver or of the cluster holds its devices. After that it asks, and lets them through one by one."`
 	IncidentMaxNode time.Duration `split_words:"true" default:"15m" min:"1s" max:"24h" desc:"The same for an incident on a node."`
 	IncidentPace    time.Duration `split_words:"true" default:"30s" min:"1s" max:"24h" desc:"Time between two Unknown devices that an incident lets through past its maximum."`
-	IncidentCalm    time.Duration `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long less than half of what makes an incident has to be left before it is over. Below 90s it flaps: the kubelet shows a driver's silence that late."`
+	IncidentCalm    time.Duration `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long less than half of what makes an incident has to be left before it is over. Below 90s it flaps: the kubelet shows a driver's silence that late. For a driver that SICKBAY_REPORTING_DELAY names it is no shorter than that."`
 	CrowdPace       time.Duration `split_words:"true" default:"10s" min:"1s" max:"24h" desc:"Time between two devices that are marked of a driver's crowd of Unhealthy ones."`
 }
 

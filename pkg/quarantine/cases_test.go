@@ -412,3 +412,40 @@ func TestCase49ACaseIsCarriedFromRunToRun(t *testing.T) {
 		l.must(l.c.Waiting == quarantine.WaitingForRestriction && l.owes() == "Look", "the window is over, and a look has to find it so")
 	})
 }
+
+// U1. Case 18, two reasons take turns (aws/eks-node-monitoring-agent#39): its rows at
+// t=0, t=60, t=120 and t=1800 as faults of the device that only raise suspicion, with
+// the moments that the producer gives them. The window runs from t=0 by the case's own
+// clock, and needs no reason twice in a row: at its end the device is quarantined. The
+// same with Unknown in between, which doesn't restart it either; a fault that is one
+// at once ends it at once.
+func TestCase18TwoReasonsThatTakeTurns(t *testing.T) {
+	const other = "critical XID 9998 reported by NVML"
+	says := func(s int, version, message string) event {
+		return observed(MakeReading("train-0").Unhealthy(message).Version(device.Version(version)).SeenAt(time.Duration(s) * sec))
+	}
+	t.Run("codes 101 and 4", func(t *testing.T) {
+		l := live(t, gpu, enforce())
+		l.at(0, says(0, "1", suspectFault))
+		l.must(l.c.Phase == quarantine.PhaseSuspect && l.c.GraceUntil.Equal(start.Add(300*sec)), "t=0 begins the window")
+		l.at(60, says(60, "2", other))
+		l.must(l.c.GraceUntil.Equal(start.Add(300*sec)), "t=60 restarts nothing")
+		l.at(120, says(120, "3", suspectFault))
+		l.must(l.c.GraceUntil.Equal(start.Add(300*sec)) && l.c.FirstNotGood.Equal(start), "t=120 restarts nothing")
+		l.at(299, woke())
+		l.must(l.c.Phase == quarantine.PhaseSuspect, "a second before its end it is suspect")
+		l.at(300, woke())
+		l.must(l.c.Phase == quarantine.PhaseQuarantined, "at its end it is quarantined, long before t=1800")
+		l.at(1800, says(1800, "4", other))
+		l.must(l.c.Phase == quarantine.PhaseQuarantined && l.c.FirstNotGood.Equal(start), "t=1800 is more of the same")
+	})
+	t.Run("with Unknown in between", func(t *testing.T) {
+		l := live(t, gpu, enforce())
+		l.at(0, lost(MakeReading("train-0").Unknown()))
+		l.at(60, says(60, "2", other))
+		l.at(120, lost(MakeReading("train-0").Unknown().Version("3").SeenAt(120*sec)))
+		l.must(l.c.Phase == quarantine.PhaseSuspect && l.c.GraceUntil.Equal(start.Add(300*sec)), "nothing restarts the window")
+		l.at(180, says(180, "4", fatalFault))
+		l.must(l.c.Phase == quarantine.PhaseQuarantined, "and a fault that is one at once ends it at once")
+	})
+}

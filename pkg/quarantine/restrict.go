@@ -191,7 +191,7 @@ func (d *decision) waitingInSuspicion() Waiting {
 		return WaitingForNothing
 	case c.Outage != nil:
 		return WaitingForNode
-	case c.Refused != nil && !d.windowOver():
+	case c.Refused != nil && c.Evidence().Live() && d.value() == device.Unknown:
 		return WaitingForIncident
 	case !c.GraceUntil.IsZero() && (d.p.Rules < rulesOfUnknown || !d.windowOver()):
 		return WaitingForNothing

@@ -33,6 +33,11 @@ type world struct {
 	// fail makes the next PutMark calls fail, as an API server that is away does.
 	fail    int
 	notices []quarantine.Notice
+	// asked counts the questions whether the device may be restricted; held is why it
+	// may not be, and askFails makes the next answers fail.
+	asked    int
+	held     string
+	askFails int
 }
 
 func (w *world) put(_ context.Context, task devicewf.Task[quarantine.PutMark]) (quarantine.MarkReported, error) {
@@ -50,7 +55,9 @@ func (w *world) put(_ context.Context, task devicewf.Task[quarantine.PutMark]) (
 		return report, nil
 	}
 	report.Outcome = quarantine.OutcomeInForce
-	w.mark = &quarantine.MarkFound{Name: report.Name, Epoch: c.Epoch, Severity: c.Severity, Reason: c.Reason.Code}
+	w.mark = &quarantine.MarkFound{
+		Name: report.Name, Epoch: c.Epoch, Severity: c.Severity, Reason: c.Reason.Code, Restricted: c.Restricted,
+	}
 	return report, nil
 }
 
@@ -91,6 +98,20 @@ func (w *world) announce(_ context.Context, task devicewf.Task[quarantine.Announ
 	defer w.mu.Unlock()
 	w.notices = append(w.notices, task.Command.Notices...)
 	return nil
+}
+
+func (w *world) ask(_ context.Context, task devicewf.Task[quarantine.AskRestriction]) (quarantine.RestrictionAnswered, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	if w.askFails > 0 {
+		w.askFails--
+		return quarantine.RestrictionAnswered{}, context.DeadlineExceeded
+	}
+	if w.held != "" {
+		return quarantine.RestrictionAnswered{Epoch: task.Command.Epoch, Again: time.Minute, Incident: w.held, Why: "many devices are Unknown"}, nil
+	}
+	return quarantine.RestrictionAnswered{Epoch: task.Command.Epoch, Granted: true}, nil
 }
 
 // set makes the device look like this in the Pod's live status.
@@ -140,12 +161,18 @@ func newRun(t *testing.T) *run {
 
 func newRunOf(t *testing.T, key device.Key, knobs devicewf.Knobs) *run {
 	t.Helper()
+	return newRunWith(t, key, knobs, nil)
+}
+
+// newRunWith is newRunOf by a worker that knows how late some drivers' words may be.
+func newRunWith(t *testing.T, key device.Key, knobs devicewf.Knobs, delays map[string]time.Duration) *run {
+	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	r := &run{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), t: t, key: key}
 	r.world = &world{key: key, now: r.Now}
 	r.SetStartTime(time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC))
 	r.SetTestTimeout(20 * time.Second)
-	r.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	r.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Delays(delays).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	register := func(name string, fn any) {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
@@ -153,6 +180,7 @@ func newRunOf(t *testing.T, key device.Key, knobs devicewf.Knobs) *run {
 	register(devicewf.ActivityLiftMark, r.world.lift)
 	register(devicewf.ActivityLook, r.world.look)
 	register(devicewf.ActivityAnnounce, r.world.announce)
+	register(devicewf.ActivityAskRestriction, r.world.ask)
 	return r
 }
 

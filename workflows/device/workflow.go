@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
@@ -34,12 +35,28 @@ type Knobs struct {
 type Workflow struct {
 	knobs   Knobs
 	meaning func(reason.Code) string
+	// delays is how late what a driver says may show, for single drivers.
+	delays map[string]time.Duration
 }
 
 // New returns a Workflow to register under WorkflowType. meaning puts reasons into
 // words for people; nothing is decided by it, so that it may differ in a replay.
 func New(knobs Knobs, meaning func(reason.Code) string) *Workflow {
 	return &Workflow{knobs: knobs, meaning: meaning}
+}
+
+// Delays has health that comes back be good for no shorter than what its driver says may
+// lag behind, for drivers of which that is known.
+func (w *Workflow) Delays(byDriver map[string]time.Duration) *Workflow {
+	w.delays = byDriver
+	return w
+}
+
+// knobsFor are the settings as they are for one device.
+func (w *Workflow) knobsFor(key device.Key) Knobs {
+	knobs := w.knobs
+	knobs.Policy.Hysteresis = max(knobs.Policy.Hysteresis, w.delays[owner(key)])
+	return knobs
 }
 
 // Run is the workflow. It ends when the case is over, nothing is pending, and nothing
@@ -64,7 +81,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		ctx:     own,
 		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
-		own:     w.knobs,
+		own:     w.knobsFor(state.Case.Device),
 		knobs:   w.knobs,
 		meaning: w.meaning,
 		phase:   state.Case.Phase,

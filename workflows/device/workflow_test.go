@@ -300,8 +300,13 @@ func TestTheNextRunLooksFirstAndKeepsItsDeadlines(t *testing.T) {
 		}
 	})
 	third.at(deadline.Sub(first.Now())+time.Second, func() {
-		if c := third.state(); c.Waiting != quarantine.WaitingForRestriction {
-			t.Errorf("waits for %q after the window, want %s", c.Waiting, quarantine.WaitingForRestriction)
+		if c := third.state(); c.Phase != quarantine.PhaseSuspect || c.Waiting != quarantine.WaitingForRestriction {
+			t.Errorf("%s, waiting for %q after the window, want Suspect and %s", c.Phase, c.Waiting, quarantine.WaitingForRestriction)
+		}
+	})
+	third.at(deadline.Sub(first.Now())+10*time.Minute, func() {
+		if c := third.state(); c.Phase != quarantine.PhaseRestricted {
+			t.Errorf("%s ten minutes after the window, want Restricted", c.Phase)
 		}
 	})
 	third.stop(time.Hour)
