@@ -21,7 +21,7 @@ import (
 func mainJob() []test {
 	return []test{
 		{name: "a fault is marked, and the next Pods get other devices", run: faultIsMarked},
-		{name: "a killed driver makes a suspect, and nothing is touched", run: killedDriverMakesASuspect},
+		{name: "a killed driver restricts its device past its window, and whoever has it keeps it", run: killedDriverRestrictsItsDevice},
 		{name: "a fault whose entry names a claim finds the claim's one device", run: claimNamesOneDevice},
 		{name: "a fault of one of several devices is listed and not guessed", run: mixedClaimIsNotGuessed},
 		{name: "a fault outlives its Pod and a kubelet that restarts", run: faultOutlivesItsPod, alone: true},
@@ -89,7 +89,7 @@ func faultIsMarked(t *testing.T, s *suite) {
 	})
 }
 
-func killedDriverMakesASuspect(t *testing.T, s *suite) {
+func killedDriverRestrictsItsDevice(t *testing.T, s *suite) {
 	d, pod, fill := s.healthy(t, nil)
 	key := s.key(t, d.Config.Name, "gpu-0")
 	s.noCase(t, key)
@@ -101,15 +101,18 @@ func killedDriverMakesASuspect(t *testing.T, s *suite) {
 		}
 		return nil
 	})
-	// Its window ends; it stays a suspect, with a name for what it waits for.
+	if marks := s.marked(t, d.Config.Name); len(marks) != 0 && time.Now().Before(suspect.GraceUntil) {
+		t.Errorf("marks of %s inside the window: %v, want none", d.Config.Name, marks)
+	}
+	// Its window ends: it is kept from new Pods, and who has it keeps it.
 	s.awaitCase(t, key, "outlasts its window", func(c quarantine.Case) error {
-		if c.Phase != quarantine.PhaseSuspect || c.Waiting != quarantine.WaitingForRestriction {
-			return fmt.Errorf("it is %s, waiting for %s", c.Phase, c.Waiting)
+		if c.Phase != quarantine.PhaseRestricted || c.Waiting != quarantine.WaitingForHealth || c.Mark.State != quarantine.MarkInForce {
+			return fmt.Errorf("it is %s, waiting for %s, its mark %s", c.Phase, c.Waiting, c.Mark.State)
 		}
 		return nil
 	})
-	if marks := s.marked(t, d.Config.Name); len(marks) != 0 {
-		t.Errorf("marks of %s: %v, want none: nothing is known of its devices", d.Config.Name, marks)
+	if marks := s.marked(t, d.Config.Name); len(marks) != 1 {
+		t.Errorf("marks of %s: %v, want the restricted device's", d.Config.Name, marks)
 	}
 	after, err := s.client.CoreV1().Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	must(t, err)
@@ -127,6 +130,9 @@ func killedDriverMakesASuspect(t *testing.T, s *suite) {
 	})
 	if closed.Epoch != suspect.Epoch {
 		t.Errorf("epoch %d, then %d: want one case", suspect.Epoch, closed.Epoch)
+	}
+	if marks := s.marked(t, d.Config.Name); len(marks) != 0 {
+		t.Errorf("marks of %s: %v, want none: its health is back", d.Config.Name, marks)
 	}
 }
 

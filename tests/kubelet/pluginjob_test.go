@@ -182,7 +182,12 @@ func killedPluginMakesSuspects(t *testing.T, s *suite) {
 	s.awaitAllocatable(t, name, 0)
 	suspect := s.awaitCase(t, well, "is suspect", pluginSuspect(quarantine.WaitingForNothing))
 	s.shows(t, soon, pod.Name, "plugin-unhealthy", fill) // both entries as they were
-	s.awaitCase(t, well, "outlasts its window", pluginSuspect(quarantine.WaitingForRestriction))
+	s.awaitCase(t, well, "outlasts its window", func(c quarantine.Case) error {
+		if c.Phase != quarantine.PhaseRestricted || c.Mark.State != quarantine.MarkAdvisory || c.Waiting != quarantine.WaitingForHealth || c.Reason.Code != reason.PluginAbsent {
+			return fmt.Errorf("it is %s, waiting for %q, its mark %q, its reason %s", c.Phase, c.Waiting, c.Mark.State, c.Reason.Code)
+		}
+		return nil
+	})
 	if evidence := s.awaitCase(t, well, "is known", func(quarantine.Case) error { return nil }).Evidence(); evidence.Value != device.Unknown ||
 		evidence.Stale != device.PluginAbsent || evidence.Reports[0].Health != device.Healthy {
 		t.Errorf("the evidence is %+v, want a Healthy that isn't believed for want of a plugin", evidence)
