@@ -31,7 +31,9 @@ type world struct {
 	// refuse makes PutMark answer with a refusal.
 	refuse string
 	// fail makes the next PutMark calls fail, as an API server that is away does.
-	fail    int
+	fail int
+	// hang makes looks go without an answer.
+	hang    bool
 	notices []quarantine.Notice
 	// asked counts the questions whether the device may be restricted; held is why it
 	// may not be, and askFails makes the next answers fail.
@@ -72,6 +74,9 @@ func (w *world) look(_ context.Context, task devicewf.Task[quarantine.Look]) (qu
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
+	if w.hang {
+		return quarantine.Looked{}, activity.ErrResultPending
+	}
 	looked := quarantine.Looked{
 		Asked: task.Command.Asked, Node: "anvil-07", NodeReady: true,
 		NodeLease: w.now().Format(time.RFC3339Nano), Mark: w.mark, MarkIntact: w.mark != nil,

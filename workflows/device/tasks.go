@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,8 +53,8 @@ func (t *tasks) busy() bool {
 }
 
 // perform starts what is owed and not under way.
-func (r *runner) perform() {
-	for _, command := range r.owed {
+func (r *runner) perform(owed []quarantine.Command) {
+	for _, command := range owed {
 		switch c := command.(type) {
 		case quarantine.PutMark:
 			if r.tasks.mark == nil {
@@ -79,6 +80,14 @@ func (r *runner) perform() {
 			}
 		}
 	}
+}
+
+// marksOf are the marks among what is owed.
+func marksOf(owed []quarantine.Command) []quarantine.Command {
+	return slices.DeleteFunc(slices.Clone(owed), func(c quarantine.Command) bool {
+		_, isMark := c.(quarantine.PutMark)
+		return !isMark
+	})
 }
 
 // await adds the ends of all tasks to a selector.

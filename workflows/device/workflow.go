@@ -132,8 +132,12 @@ func (r *runner) run() error {
 		// What is owed is a level: the next run finds it again. So a run that is
 		// about to end starts nothing more, or a stream of messages could keep it
 		// from ever ending. Only decisions that pile up have to go out first.
-		if !ending || len(r.Case.Notices) >= backlog {
-			r.perform()
+		switch {
+		case !ending || len(r.Case.Notices) >= backlog:
+			r.perform(r.owed)
+		case r.knobs.Policy.Rules > 0 && r.tasks.busy() && r.Case.Mark.State == quarantine.MarkWanted:
+			// A device that has yet to be kept out doesn't wait for the end of a look.
+			r.perform(marksOf(r.owed))
 		}
 		r.show()
 		if r.quiet() {

@@ -54,6 +54,31 @@ func TestAMarkIsTriedUntilItIsThere(t *testing.T) {
 	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
 }
 
+// A fault that is confirmed while its run only waits for a look to end, so as to
+// continue, is marked at once and not when the API server has answered. Part of Q1.
+func TestAMarkDoesNotWaitForALookThatHangs(t *testing.T) {
+	r := newRun(t)
+	unknown := report("train-0", device.Unknown, "", "41")
+	bad := report("train-0", device.Unhealthy, "XID 79", "43")
+	r.world.set(unknown)
+	r.world.hang = true
+	r.at(0, func() { r.observe(unknown) })
+	r.at(time.Minute, func() {
+		if _, looks := r.world.count(); looks != 1 {
+			t.Errorf("%d looks, want one that hangs", looks)
+		}
+		r.SetCurrentHistoryLength(60)
+		r.observe(bad)
+	})
+	r.at(time.Minute+time.Second, func() {
+		if c := r.state(); c.Mark.State != quarantine.MarkInForce {
+			t.Errorf("%s, mark %s; want it in force", c.Phase, c.Mark.State)
+		}
+	})
+	r.stop(2 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
 // A refused mark is shown with the API server's words and tried again for ever.
 func TestARefusedMarkIsShownAndTriedAgain(t *testing.T) {
 	r := newRun(t)
