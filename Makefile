@@ -32,9 +32,10 @@ IMAGE_ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell comma
 IMAGE_FLAGS ?=
 # RUN narrows tests to those whose names match.
 RUN ?= .
-# SEED and FUZZTIME are for `make long`.
+# SEED, FUZZTIME and LIVES are for `make long`.
 SEED ?= 0
 FUZZTIME ?= 5m
+LIVES ?= 10000
 
 GOTESTSUM := $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg
 # The packages of the module under tests/ that need root and a real kubelet.
@@ -138,8 +139,8 @@ breaks: parts ## apply every break in a scratch worktree and want its test to fa
 	go -C tests run ./checks/breaks
 
 .PHONY: long
-long: compiler ## run properties and fuzzing for long; the report carries commit and seed
-	OUT=$(OUT) SEED=$(SEED) FUZZTIME=$(FUZZTIME) .ci/long
+long: compiler ## run properties, fuzzing and 10,000 simulated lives of cases; the report carries commit and seed
+	OUT=$(OUT) SEED=$(SEED) FUZZTIME=$(FUZZTIME) LIVES=$(LIVES) .ci/long
 
 .PHONY: parts
 parts: ## build what the stack is made of, once, into a cache outside the clone
