@@ -86,15 +86,16 @@ func (d *decision) owed() []Command {
 	switch {
 	case d.p.Mode != ModeEnforce:
 	case c.Mark.State == MarkWanted, c.Mark.State == MarkInForce && c.Mark.outdated() && c.Mark.RetryAt.IsZero():
-		until := c.LeaseUntil
+		until, phase := c.LeaseUntil, c.Phase
 		if c.Phase == PhaseGone {
-			until = c.ForgetAt
+			// Whoever adopts the mark of a gone device goes on as what it was before.
+			until, phase = c.ForgetAt, c.Former
 		}
 		commands = append(commands, PutMark{
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
 			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
 			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
-			Retired: c.Phase == PhaseRetired, Restricted: c.Phase == PhaseRestricted,
+			Retired: phase == PhaseRetired, Restricted: phase == PhaseRestricted,
 		})
 	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():
 		commands = append(commands, LiftMark{Device: c.Device, Epoch: c.Epoch})

@@ -480,3 +480,32 @@ func TestADeviceThatFlapsIsACaseOfItsOwnKind(t *testing.T) {
 	l.reach(l.now.Add(hour).Sub(start))
 	l.must(!l.c.Lives(), "after an hour it is forgotten")
 }
+
+// U2, Q10: the mark of a device that was restricted, or retired, and whose node is gone
+// now says so still when somebody has it written anew: whoever adopts it finds no fault
+// in it that nobody found, and forgets no operator's word.
+func TestAGoneDevicesMarkSaysWhatTheDeviceWasBefore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		word                quarantine.Verb
+		restricted, retired bool
+	}{
+		"restricted": {restricted: true},
+		"retired":    {word: quarantine.VerbRetire, retired: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := restricted(t, enforce())
+			if tc.word != "" {
+				l.tell(says(tc.word))
+				l.tell(inForce())
+			}
+			l.tell(missing(device.NodeDeleted))
+			l.now = l.now.Add(2 * minute)
+			l.tell(woke())
+			l.tell(MakeLooked().Missing(device.NodeDeleted).Answer())
+			l.must(l.c.Phase == quarantine.PhaseGone, "it is gone")
+			l.tell(markDeleted())
+			put := commandOf[quarantine.PutMark](t, l.owed)
+			l.must(put.Restricted == tc.restricted && put.Retired == tc.retired, "its mark says restricted %t, retired %t", put.Restricted, put.Retired)
+		})
+	}
+}
