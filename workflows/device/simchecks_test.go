@@ -19,14 +19,23 @@ import (
 // keyed is what a life is about.
 type keyed struct{ key device.Key }
 
+// strayMark is why a mark may be made where one of a case that is lost was found.
+const strayMark = "there was a mark"
+
 // record is what a life remembers, to be compared.
 type record struct {
 	// calm tells that no device is ever known to be at fault; mayMark says why a mark
 	// may be made, if it may.
 	calm    bool
 	mayMark string
-	pauses  []time.Duration
-	actors  int
+	// granted are the epochs in which the device might be restricted, shortest is the
+	// shortest grace window that was ever set.
+	granted  map[int64]bool
+	shortest time.Duration
+	// skew is by how much the starter's clock is wrong.
+	skew   time.Duration
+	pauses []time.Duration
+	actors int
 
 	// sent is what the starter told, onTheWay what no run has taken yet, expect the
 	// readings that the last step has to have brought into the state.
@@ -48,6 +57,8 @@ type record struct {
 	last quarantine.Case
 	// wanted is since when a mark is wanted that nobody writes.
 	wanted time.Time
+	// heard is when the run could first learn that a new one is suggested.
+	heard time.Time
 	// lifting is set if the last step was to lift the mark.
 	lifting bool
 
@@ -121,8 +132,8 @@ func (l *life) check() {
 		l.say("case %d is %s %s, mark %s", now.Epoch, now.Phase, now.Waiting, now.Mark.State)
 	}
 	l.compare(before, now)
-	l.taken(now)
-	if l.lifting && now.Phase != quarantine.PhaseGone {
+	l.taken(before, now)
+	if l.lifting && now.Phase != quarantine.PhaseGone && now.Phase != quarantine.PhaseRestricted {
 		l.fail("a mark is to be lifted in phase %s", now.Phase)
 	}
 	l.last, l.lifting = now, false
@@ -142,16 +153,14 @@ func (l *life) prompt(now quarantine.Case) {
 	case l.clock().Sub(l.wanted) > time.Second:
 		l.fail("a mark is wanted since %s, and nobody writes it; under way are %v", l.wanted, slices.Sorted(maps.Keys(l.tasks)))
 	}
-	if suggested := later(l.suggested, l.chaosUntil); l.fair && !l.suggested.IsZero() && l.clock().Sub(suggested) > 5*time.Minute && !l.env.IsWorkflowCompleted() {
-		l.fail("a new run was suggested at %s, and this one goes on", l.suggested)
+	// A run learns of a suggestion at its next task, and only then.
+	switch {
+	case !l.fair || l.suggested.IsZero() || l.env.IsWorkflowCompleted():
+	case l.heard.IsZero():
+		l.heard = l.clock()
+	case l.clock().Sub(l.heard) > 5*time.Minute:
+		l.fail("a new run was suggested by %s, and this one goes on", l.heard)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // compare checks what only rises, what never moves, and how a case may end.
@@ -166,10 +175,31 @@ func (l *life) compare(before, now quarantine.Case) {
 		l.fail("the first not-good moment moved from %s to %s", before.FirstNotGood, now.FirstNotGood)
 	case before.Phase == quarantine.PhaseClosed && now.Open() && now.Epoch <= before.Epoch:
 		l.fail("a case was opened without a new epoch")
+	case same && before.Phase == quarantine.PhaseSuspect && now.Phase == quarantine.PhaseRestricted &&
+		now.Mark.State != quarantine.MarkAdopted && now.Mark.State != quarantine.MarkInForce:
+		l.restricted(now)
 	case len(now.Reports) > 32:
 		l.fail("%d reports are kept", len(now.Reports))
 	case now.Open() && now.Waiting == quarantine.WaitingForNothing && now.NextWake(l.clock()).IsZero() && len(l.tasks) == 0 && !l.owes(now):
 		l.fail("the case is stuck in silence: %s", brief(now))
+	}
+}
+
+// restricted checks that a device is restricted only past its window, by the answer
+// to its case's own question, after a live look, while a Pod that runs says Unknown of it
+// and its node isn't out.
+func (l *life) restricted(now quarantine.Case) {
+	switch window := now.FirstNotGood.Add(l.shortest); {
+	case !l.granted[now.Epoch]:
+		l.fail("restricted without the answer that it may be: %s", brief(now))
+	case l.clock().Before(window):
+		l.fail("restricted %s before its window is over: %s", window.Sub(l.clock()), brief(now))
+	case now.LookedAt.Before(window):
+		l.fail("restricted without a look past its window: %s", brief(now))
+	case !slices.ContainsFunc(now.Reports, func(r device.Report) bool { return !r.Ended && r.Counts() == device.Unknown }):
+		l.fail("restricted although no Pod that runs says Unknown: %s", brief(now))
+	case now.Outage != nil:
+		l.fail("restricted while its node is out: %s", brief(now))
 	}
 }
 
@@ -181,11 +211,11 @@ func (l *life) owes(now quarantine.Case) bool {
 
 // taken checks that what was acknowledged is in the state: a reading that is worse,
 // or as new, than what the state has of its Pod.
-func (l *life) taken(now quarantine.Case) {
+func (l *life) taken(before, now quarantine.Case) {
 	expect := l.expect
 	l.expect = nil
-	if !now.Open() {
-		return
+	if !now.Open() || before.Open() && before.Epoch != now.Epoch {
+		return // there is other hardware now, of which those readings say nothing
 	}
 	for _, r := range expect {
 		i := slices.IndexFunc(now.Reports, func(known device.Report) bool { return known.Pod.UID == r.Pod.UID })
@@ -220,7 +250,9 @@ func (l *life) scheduled(t *task) {
 		switch {
 		case l.knobs.Policy.Mode == quarantine.ModeObserve:
 			l.fail("a mark is to be put in mode observe")
-		case l.mayMark == "":
+		case c.Restricted && !l.granted[c.Epoch] && l.mayMark != strayMark:
+			l.fail("a device is to be restricted, and nobody said that it may be: %s", brief(c))
+		case !c.Restricted && l.mayMark == "" && !(l.granted[c.Epoch] && c.Retired):
 			l.fail("a mark is to be put, and no fault was ever known: %s", brief(c))
 		}
 	case quarantine.LiftMark:
@@ -335,7 +367,7 @@ func (l *life) rest() {
 		l.fail("%d looks in %s of a world that holds still, want at most %d", l.looked, limit, most)
 	}
 	c := l.last
-	if l.env == nil {
+	if l.env == nil || !c.Open() {
 		if l.cluster.mark != nil && l.cluster.served && !l.cluster.foreign {
 			l.fail("no case is open and a mark stays behind: %s", brief(l.cluster.mark))
 		}
@@ -364,12 +396,16 @@ func (l *life) restsAt(c quarantine.Case) []quarantine.Waiting {
 	switch c.Phase {
 	case quarantine.PhaseSuspect:
 		switch {
-		case w.notTheDevice() || w.faulty():
-			return nil // health is back, or its fault outlasted the window
-		case !c.Evidence().Live():
+		case !w.listed:
+			return nil
+		case w.out():
+			return []quarantine.Waiting{quarantine.WaitingForNode}
+		case !c.Evidence().Live() && !w.faulty() && !l.driverBack(c):
 			return []quarantine.Waiting{quarantine.WaitingForEvidence}
 		}
-		return []quarantine.Waiting{quarantine.WaitingForRestriction}
+		return nil // health is back, or it is restricted, or its fault outlasted the window
+	case quarantine.PhaseRestricted:
+		return l.restsRestricted(c)
 	case quarantine.PhaseRetired:
 		return []quarantine.Waiting{quarantine.WaitingForOperator}
 	case quarantine.PhaseGone:
@@ -386,6 +422,39 @@ func (l *life) restsAt(c quarantine.Case) []quarantine.Waiting {
 		return l.restsInQuarantine(c)
 	}
 	return nil
+}
+
+// driverBack tells whether the driver of a device that nobody holds has shown itself.
+func (l *life) driverBack(c quarantine.Case) bool {
+	w := l.cluster
+	anew := c.SlicesRead && c.Slices != fmt.Sprint(w.published)
+	return (w.driver == quarantine.DriverSpeaks || w.driver != quarantine.DriverUnknown && anew) && w.inventory().Listed >= c.Listed
+}
+
+func (l *life) restsRestricted(c quarantine.Case) []quarantine.Waiting {
+	w := l.cluster
+	refused := w.served && (w.foreign || w.forbidden)
+	switch {
+	case !w.listed:
+		return nil
+	case refused && c.Mark.State != quarantine.MarkInForce && !c.Advisory():
+		return []quarantine.Waiting{quarantine.WaitingForMark}
+	case w.out():
+		return []quarantine.Waiting{quarantine.WaitingForNode}
+	case w.faulty():
+		return nil
+	case w.notTheDevice(), !c.Evidence().Live() && l.driverBack(c):
+		switch {
+		case refused:
+			return []quarantine.Waiting{quarantine.WaitingForMark}
+		case l.knobs.Policy.Mode == quarantine.ModeObserve && c.Mark.State == quarantine.MarkInForce:
+			return []quarantine.Waiting{quarantine.WaitingForOperator}
+		}
+		return nil
+	case !c.Evidence().Live():
+		return []quarantine.Waiting{quarantine.WaitingForEvidence}
+	}
+	return []quarantine.Waiting{quarantine.WaitingForHealth}
 }
 
 func (l *life) restsInQuarantine(c quarantine.Case) []quarantine.Waiting {

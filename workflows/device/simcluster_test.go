@@ -50,6 +50,12 @@ type cluster struct {
 	served, forbidden, foreign, down bool
 	mark                             *quarantine.MarkFound
 	intact                           bool
+
+	// incident tells whether the device is a part of something larger, driver what Pods
+	// say of the driver's other devices, and published how often its slices were made anew.
+	incident  bool
+	driver    quarantine.DriverSign
+	published int
 }
 
 type simPod struct {
@@ -150,7 +156,10 @@ func (c *cluster) look(ask quarantine.Look, now time.Time) (quarantine.Looked, e
 	if c.down {
 		return quarantine.Looked{}, errAway
 	}
-	looked := quarantine.Looked{Asked: ask.Asked, Node: simNode, NodeReady: c.ready}
+	looked := quarantine.Looked{Asked: ask.Asked, Node: simNode, NodeReady: c.ready, Driver: c.driver}
+	if c.listed && c.complete {
+		looked.Slices = strconv.Itoa(c.published)
+	}
 	renewed := now.Truncate(10 * time.Second)
 	if !c.dead.IsZero() {
 		renewed = c.dead
@@ -206,7 +215,7 @@ func (c *cluster) put(ask quarantine.PutMark) (quarantine.MarkReported, error) {
 	c.mark = &quarantine.MarkFound{
 		Name: report.Name, Epoch: ask.Epoch, Severity: ask.Severity, Reason: ask.Reason.Code, Closes: ask.Reason.Closes,
 		Message: ask.Message, Actor: ask.Actor, Attempt: ask.Attempt, Since: ask.Since.UnixMilli(), Until: ask.Until.UnixMilli(),
-		Retired: ask.Retired, Hardware: ask.Hardware, Version: c.rv(),
+		Retired: ask.Retired, Restricted: ask.Restricted, Hardware: ask.Hardware, Version: c.rv(),
 	}
 	c.intact = true
 	report.Outcome, report.Version = quarantine.OutcomeInForce, c.rv()
@@ -237,6 +246,20 @@ func (c *cluster) lift(ask quarantine.LiftMark) (quarantine.MarkReported, error)
 	}
 	return report, nil
 }
+
+// may answers whether the device may be restricted.
+func (c *cluster) may(ask quarantine.AskRestriction) (quarantine.RestrictionAnswered, error) {
+	switch {
+	case c.down:
+		return quarantine.RestrictionAnswered{}, errAway
+	case c.incident:
+		return quarantine.RestrictionAnswered{Epoch: ask.Epoch, Again: time.Minute, Incident: "incident/cluster", Why: "many devices are Unknown"}, nil
+	}
+	return quarantine.RestrictionAnswered{Epoch: ask.Epoch, Granted: true}, nil
+}
+
+// out tells whether the node is.
+func (c *cluster) out() bool { return !c.ready || !c.dead.IsZero() }
 
 // held tells whether a Pod holds the device.
 func (c *cluster) held() bool {

@@ -151,7 +151,7 @@ func (l *life) begin() {
 	env.SetWorkflowRunTimeout(l.endsAt.Sub(l.now))
 	env.RegisterWorkflowWithOptions(devicewf.New(l.knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	env.SetOnTimerFiredListener(func(string) { env.RegisterDelayedCallback(l.check, 0) })
-	l.env, l.suggested = env, time.Time{}
+	l.env, l.suggested, l.heard, l.wanted = env, time.Time{}, time.Time{}, time.Time{}
 }
 
 // simServer stands between the workflow and the environment: it takes the activities
@@ -202,6 +202,8 @@ func wired(input any) any {
 	case devicewf.Task[quarantine.Look]:
 		return rewire(input.Command)
 	case devicewf.Task[quarantine.Announce]:
+		return rewire(input.Command)
+	case devicewf.Task[quarantine.AskRestriction]:
 		return rewire(input.Command)
 	}
 	panic(violation{fmt.Sprintf("an activity is given %T", input)})
@@ -355,6 +357,12 @@ func (l *life) execute(t *task) (any, error) {
 		return report, err
 	case quarantine.Look:
 		return l.cluster.look(c, l.clock())
+	case quarantine.AskRestriction:
+		answer, err := l.cluster.may(c)
+		if answer.Granted {
+			l.granted[c.Epoch] = true
+		}
+		return answer, err
 	case quarantine.Announce:
 		if l.mute {
 			return nil, errAway

@@ -110,7 +110,7 @@ var steps = []step{
 			return
 		}
 		l.goes(device.MissingFromPool)
-		l.mayMark = "it went missing from its pool"
+		l.because("it went missing from its pool")
 	}},
 	{"the device is listed", 6, false, func(l *life) {
 		l.cluster.listed, l.cluster.movedTo = true, ""
@@ -119,7 +119,7 @@ var steps = []step{
 	{"another card is there", 1, true, func(l *life) {
 		l.cluster.hardware = []device.Incarnation{simOldCard, simNewCard, {}}[l.rng.IntN(3)]
 		l.cluster.movedTo = []string{"", "", "gpu.example.com/anvil-07/gpu-7"}[l.rng.IntN(3)]
-		l.mayMark = "its hardware changed"
+		l.because("its hardware changed")
 		l.tell(l.inventory())
 	}},
 	{"the pool is incomplete or not", 2, false, func(l *life) { l.cluster.complete = l.rng.IntN(2) == 0 }},
@@ -163,13 +163,20 @@ var steps = []step{
 			l.cluster.version++
 			found := l.strayMark()
 			l.cluster.mark, l.cluster.intact = &found, l.rng.IntN(2) == 0
-			l.mayMark = "there was a mark"
+			l.mayMark = strayMark
 			l.tell(l.seenMark(0))
 		}
 	}},
 	{"somebody else has the mark's name", 1, true, func(l *life) {
 		l.cluster.foreign = l.cluster.mark == nil && l.rng.IntN(2) == 0
 	}},
+	{"the driver shows itself or not", 3, false, func(l *life) {
+		signs := []quarantine.DriverSign{quarantine.DriverSilent, quarantine.DriverSpeaks, quarantine.DriverUnknown}
+		l.cluster.driver = signs[l.rng.IntN(len(signs))]
+		l.cluster.published += l.rng.IntN(2)
+	}},
+	{"an incident begins or ends", 3, false, func(l *life) { l.cluster.incident = l.rng.IntN(2) == 0 }},
+	{"the starter's clock steps", 2, false, func(l *life) { l.skew = l.upTo(2*time.Hour) - time.Hour }},
 	{"rights come or go", 2, false, func(l *life) { l.cluster.forbidden = l.rng.IntN(2) == 0 }},
 	{"the API server goes away or comes back", 3, false, func(l *life) { l.cluster.down = l.rng.IntN(2) == 0 }},
 	{"nothing can be announced for a while", 1, false, func(l *life) {
@@ -192,6 +199,7 @@ var steps = []step{
 	{"the worker's settings change", 3, false, func(l *life) {
 		l.knobs.Policy.Mode = []quarantine.Mode{quarantine.ModeObserve, quarantine.ModeEnforce}[l.rng.IntN(2)]
 		l.knobs.Policy.Grace = time.Duration(1+l.rng.IntN(10)) * time.Minute
+		l.shortest = min(l.shortest, l.knobs.Policy.Grace)
 		l.knobs.Policy.Lease = time.Duration(10+l.rng.IntN(50)) * time.Minute
 		l.say("now mode %s, grace %s, lease %s", l.knobs.Policy.Mode, l.knobs.Policy.Grace, l.knobs.Policy.Lease)
 	}},
@@ -262,9 +270,16 @@ func (l *life) health() (device.Health, string) {
 	message := simAppError
 	if !l.calm {
 		message = simFaults[l.rng.IntN(len(simFaults))]
-		l.mayMark = "a fault was reported"
+		l.because("a fault was reported")
 	}
 	return device.Unhealthy, message
+}
+
+// because notes why a mark may be made from now on.
+func (l *life) because(why string) {
+	if l.mayMark != strayMark {
+		l.mayMark = why
+	}
 }
 
 func (l *life) goes(why device.MissingReason) {
@@ -324,7 +339,8 @@ func (l *life) tellLevels() {
 
 func (l *life) observed(p *simPod) signal {
 	r := l.cluster.reading(p)
-	event := quarantine.Observed{Node: simNode, Lost: l.calm || l.rng.IntN(8) > 0, Incarnation: l.cluster.hardware, Readings: []quarantine.Reading{r}}
+	r.Observed = r.Observed.Add(l.skew)
+	event := quarantine.Observed{Sent: l.clock().Add(l.skew), Node: simNode, Lost: l.calm || l.rng.IntN(8) > 0, Incarnation: l.cluster.hardware, Readings: []quarantine.Reading{r}}
 	if l.key.Path() == device.PathPlugin {
 		event.Incarnation = device.Incarnation{}
 	}
@@ -480,8 +496,9 @@ func (l *life) suggest() {
 // and rights are there is as it was, or well.
 func (l *life) turnFair() {
 	c := l.cluster
-	l.fair, l.mute, c.down, c.complete = true, false, false, true
+	l.fair, l.mute, c.down, c.complete, c.incident = true, false, false, true, false
 	if l.rng.IntN(2) == 0 {
+		c.driver = quarantine.DriverSpeaks
 		c.forbidden, c.foreign, c.ready, c.dead, c.away, c.listed, c.movedTo = false, false, true, time.Time{}, false, true, ""
 	}
 	l.say("from now on the world is fair: ready %t, Lease stopped %s, listed %t, forbidden %t, foreign %t, mode %s", c.ready, c.dead, c.listed, c.forbidden, c.foreign, l.knobs.Policy.Mode)
@@ -493,7 +510,7 @@ func (l *life) turnFair() {
 	}
 	for at := l.clock().Add(time.Hour); at.Before(l.endsAt); at = at.Add(time.Hour) {
 		l.in(at.Sub(l.clock()), func() {
-			if l.env == nil {
+			if l.env == nil || !l.last.Open() {
 				l.tellLevels()
 				l.reopened++
 			}

@@ -27,7 +27,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "the seed of the first life; the next ones count up from it")
 )
 
-// Q5, Q6, R7, U2: whatever happens, in any order, late, twice or never, while activities
+// Q5, Q6, R7, U1, U2, U3: whatever happens, in any order, late, twice or never, while activities
 // fail, time out and write afterwards, while workers come back with other settings and
 // runs continue at any moment: severity and epoch only rise, the first not-good moment
 // stays, no case ends with its mark in force, mode observe writes nothing, nobody is
@@ -116,7 +116,8 @@ func newLife(seed uint64) *life {
 		seed: seed, rng: rng, keyed: keyed{path.key}, cluster: newCluster(path.key, path.served),
 		knobs: devicewf.Knobs{Policy: policy, SearchAttributes: rng.IntN(2) == 0},
 		now:   time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC), tasks: map[string]*task{},
-		record: record{calm: rng.IntN(4) == 0, pauses: drawPauses(rng), updating: map[string]string{}, trail: map[int64]quarantine.Notice{}},
+		record: record{calm: rng.IntN(4) == 0, pauses: drawPauses(rng), updating: map[string]string{}, trail: map[int64]quarantine.Notice{},
+			granted: map[int64]bool{}, shortest: policy.Grace},
 	}
 	l.chaosUntil = l.now.Add(time.Second)
 	for _, pause := range l.pauses {
