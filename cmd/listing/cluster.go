@@ -26,6 +26,8 @@ type Cluster struct {
 	Claims []device.Claim
 	Pods   []device.Pod
 	Marks  []kube.Mark
+	// Nodes is nil, as Slices is, where they could not be read.
+	Nodes []Node
 	// Classes are the DeviceClasses.
 	Classes []device.Class
 	// NoClasses says why there are no Classes, where they could not be read. Only
@@ -74,6 +76,12 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 			cluster.Pods, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return clients.Kubernetes.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
 			}, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true })
+			return err
+		}},
+		{nodeObjects, lostWithoutNodes, func() (err error) {
+			cluster.Nodes, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return clients.Kubernetes.CoreV1().Nodes().List(ctx, o)
+			}, nodeView)
 			return err
 		}},
 		{"DeviceTaintRules", "marks are missing", func() (err error) {
@@ -126,7 +134,7 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 // each lists page by page and keeps a view of each object, so that a large
 // cluster's objects are never in memory all at once.
 func each[Object runtime.Object, View any](ctx context.Context, list pager.ListPageFunc, view func(Object) (View, bool)) ([]View, error) {
-	var views []View
+	views := []View{}
 	err := pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 		typed, ok := object.(Object)
 		if !ok {
@@ -137,5 +145,8 @@ func each[Object runtime.Object, View any](ctx context.Context, list pager.ListP
 		}
 		return nil
 	})
-	return views, err
+	if err != nil {
+		return nil, err
+	}
+	return views, nil
 }

@@ -23,7 +23,13 @@ func Join(cluster Cluster, cases []Case, now time.Time) Listing {
 func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	j := &joiner{
 		devices: map[device.Key]*Device{},
-		byPool:  map[device.PoolKey]device.Pool{}, reports: map[device.Key][]device.Report{}, open: map[string]bool{},
+		reports: map[device.Key][]device.Report{}, open: map[string]bool{},
+	}
+	if cluster.Nodes != nil {
+		j.nodes = map[string]Node{}
+		for _, n := range cluster.Nodes {
+			j.nodes[n.Name] = n
+		}
 	}
 	j.pools(cluster.Slices, cluster.Classes)
 	j.claims(cluster.Claims)
@@ -51,8 +57,10 @@ type joiner struct {
 	devices map[device.Key]*Device
 	// byWorkflow is made when it is first asked for: most answers need none of it.
 	byWorkflow map[string]device.Key
-	byPool     map[device.PoolKey]device.Pool
-	// reports are what Pods say now.
+	// byPool is nil where the slices could not be read, nodes where the nodes couldn't.
+	byPool map[device.PoolKey]device.Pool
+	nodes  map[string]Node
+	// reports are what Pods say now, with why a Healthy can't be believed.
 	reports map[device.Key][]device.Report
 	// open are the classes that can't be judged for some device.
 	open map[string]bool
@@ -83,6 +91,10 @@ func (j *joiner) ofWorkflow(id string) (device.Key, bool) {
 }
 
 func (j *joiner) pools(all []device.Slice, classes []device.Class) {
+	if all == nil {
+		return
+	}
+	j.byPool = map[device.PoolKey]device.Pool{}
 	byPool := map[device.PoolKey][]device.Slice{}
 	for _, s := range all {
 		key := device.PoolKey{Driver: s.Driver, Pool: s.Pool}
@@ -150,6 +162,9 @@ func (j *joiner) pods(pods []device.Pod, claims []device.Claim, now time.Time) [
 			}
 		}
 		for _, seen := range device.Digest(observations, now) {
+			if seen.Report.Health == device.Healthy {
+				seen.Report.Stale = j.doubts(seen.Device, pod.Node)
+			}
 			j.reports[seen.Device] = append(j.reports[seen.Device], seen.Report)
 			d := j.device(seen.Device)
 			d.Listed, d.Node = true, pod.Node
@@ -161,7 +176,7 @@ func (j *joiner) pods(pods []device.Pod, claims []device.Claim, now time.Time) [
 	for key, ofDevice := range j.reports {
 		evidence := device.Fuse(ofDevice)
 		d := j.device(key)
-		d.Health, d.Message = evidence.Value, evidence.Message
+		d.Health, d.Stale, d.Message = evidence.Value, evidence.Stale, evidence.Message
 	}
 	slices.SortFunc(unmapped, func(a, b device.Unmapped) int {
 		return strings.Compare(a.Pod.String()+"\x00"+a.Container+"\x00"+a.Entry+"\x00"+a.ID, b.Pod.String()+"\x00"+b.Container+"\x00"+b.Entry+"\x00"+b.ID)
@@ -254,13 +269,13 @@ func (j *joiner) answered(c Case) {
 	}
 }
 
-// doubt takes over which Healthy a case doesn't believe. It knows of the node what
-// the Pods' status alone doesn't tell.
+// doubt takes over which Healthy a case doesn't believe. It remembers what a single
+// reading of the cluster doesn't tell.
 func (j *joiner) doubt(d *Device, believed []device.Report) {
 	said := j.reports[d.Key]
 	for i, r := range said {
 		for _, known := range believed {
-			if known.Pod.UID == r.Pod.UID && known.Health == r.Health && !known.Ended {
+			if known.Pod.UID == r.Pod.UID && known.Health == r.Health && !known.Ended && known.Stale != device.Fresh {
 				said[i].Stale = known.Stale
 			}
 		}

@@ -20,6 +20,7 @@ import (
 
 const (
 	deviceClasses = "DeviceClasses"
+	nodeObjects   = "Nodes"
 	apiServer     = "the API server"
 	// knockEvery is the pause between two questions whether the API server is there.
 	knockEvery = 5 * time.Second
@@ -27,7 +28,7 @@ const (
 
 // Watch follows a cluster. What Read asks for once, it keeps current.
 type Watch struct {
-	slices, claims, pods cache.SharedIndexInformer
+	slices, claims, pods, nodes cache.SharedIndexInformer
 	// marks is nil where the cluster serves no DeviceTaintRules.
 	marks   cache.SharedIndexInformer
 	classes cache.SharedIndexInformer
@@ -50,6 +51,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		slices:  factory.Resource().V1().ResourceSlices().Informer(),
 		claims:  factory.Resource().V1().ResourceClaims().Informer(),
 		pods:    factory.Core().V1().Pods().Informer(),
+		nodes:   factory.Core().V1().Nodes().Informer(),
 		classes: factory.Resource().V1().DeviceClasses().Informer(),
 		changed: make(chan struct{}, 1),
 		trouble: map[string]error{},
@@ -66,6 +68,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		{"ResourceSlices", w.slices, kube.TrimSlice},
 		{"ResourceClaims", w.claims, kube.TrimClaim},
 		{"Pods", w.pods, kube.TrimPod},
+		{nodeObjects, w.nodes, kube.TrimNode},
 		{"DeviceTaintRules", w.marks, nil},
 		{deviceClasses, w.classes, nil},
 	} {
@@ -75,8 +78,12 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		if err := w.follow(ctx, source.what, source.informer, source.trim); err != nil {
 			return nil, err
 		}
-		// Without classes the rest is still worth watching.
-		if source.what != deviceClasses {
+		// Without classes and nodes the rest is still worth watching.
+		switch source.what {
+		case deviceClasses:
+		case nodeObjects:
+			synced = append(synced, func() bool { return source.informer.HasSynced() || w.troubled(nodeObjects) })
+		default:
 			synced = append(synced, source.informer.HasSynced)
 		}
 	}
@@ -168,6 +175,9 @@ func (w *Watch) Cluster() Cluster {
 		Pods:    views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),
 		Classes: views(w.classes, func(c *resourcev1.DeviceClass) (device.Class, bool) { return kube.ClassView(c), true }),
 	}
+	if w.nodes.HasSynced() {
+		cluster.Nodes = views(w.nodes, nodeView)
+	}
 	if w.marks == nil {
 		cluster.Notes = append(cluster.Notes, noMarks)
 	} else {
@@ -180,6 +190,8 @@ func (w *Watch) Cluster() Cluster {
 		switch what {
 		case deviceClasses:
 			cluster.NoClasses = said
+		case nodeObjects:
+			cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s can't be watched, so %s: %v", what, lostWithoutNodes, err))
 		case apiServer:
 			cluster.Problems = append(cluster.Problems, fmt.Sprintf("%s doesn't answer, so what is shown may be old: %v", what, err))
 		default:
@@ -188,6 +200,13 @@ func (w *Watch) Cluster() Cluster {
 	}
 	slices.Sort(cluster.Problems)
 	return cluster
+}
+
+// troubled tells that something can't be watched now.
+func (w *Watch) troubled(what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.trouble[what] != nil
 }
 
 // missing says why the first read didn't end.
@@ -201,7 +220,7 @@ func (w *Watch) missing(ctx context.Context) error {
 }
 
 func views[Object, View any](informer cache.SharedIndexInformer, view func(Object) (View, bool)) []View {
-	var all []View
+	all := []View{}
 	for _, object := range informer.GetStore().List() {
 		typed, ok := object.(Object)
 		if !ok {

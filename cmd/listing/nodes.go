@@ -1,0 +1,64 @@
+package listing
+
+// This file judges what Pods say by the node that they are on. A command that reads
+// once can't see whether a node's Lease advances: it takes the node controller's
+// word for it, which stands in the Node's Ready condition.
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+)
+
+// lostWithoutNodes is what an answer lacks without the Node objects.
+const lostWithoutNodes = "a Healthy on a node that is out, or without its plugin, shows as it was reported"
+
+// Node is what a Node object says.
+type Node struct {
+	Name string
+	// Ready is its Ready condition; empty where it has none, as one whose kubelet
+	// never came up. Since is when that last changed, by the clock of who wrote it.
+	Ready corev1.ConditionStatus
+	Since time.Time
+	// Offers is what it offers of each extended resource.
+	Offers map[string]device.Offer
+}
+
+func nodeView(node *corev1.Node) (Node, bool) {
+	view := Node{Name: node.Name, Offers: kube.OffersOf(node)}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			view.Ready, view.Since = c.Status, c.LastTransitionTime.Time
+		}
+	}
+	return view, true
+}
+
+// Out says why nothing on a node can be believed; empty where it can. The node
+// controller sets Ready to Unknown when a node's Lease has stopped
+// (k8s.io/kubernetes pkg/controller/nodelifecycle); a kubelet that lives and isn't
+// ready says False.
+func (n Node) Out() device.Staleness {
+	return device.Surroundings{
+		WatchCurrent: true, LeaseAdvancing: n.Ready != corev1.ConditionUnknown, NodeReady: n.Ready == corev1.ConditionTrue,
+		PoolComplete: true, Offer: device.Offer{Allocatable: 1},
+	}.Freshness(device.PathDRA)
+}
+
+// doubts says why a Healthy that a Pod on a node reports can't be believed, as far as
+// what was read shows. What couldn't be read casts no doubt: that is said as a problem.
+func (j *joiner) doubts(key device.Key, node string) device.Staleness {
+	around := device.Surroundings{WatchCurrent: true, LeaseAdvancing: true, NodeReady: true, PoolComplete: true, Offer: device.Offer{Allocatable: 1}}
+	if j.nodes != nil {
+		n := j.nodes[node] // of a node that isn't there, nothing speaks
+		around.LeaseAdvancing, around.NodeReady = n.Ready != corev1.ConditionUnknown, n.Ready == corev1.ConditionTrue
+		around.Offer = n.Offers[key.Resource]
+	}
+	if j.byPool != nil {
+		around.PoolComplete = j.byPool[device.PoolKey{Driver: key.Driver, Pool: key.Pool}].Complete
+	}
+	return around.Freshness(key.Path())
+}
