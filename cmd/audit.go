@@ -171,10 +171,12 @@ func runAudit(ctx context.Context, streams Streams, flags auditFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	trail := from.ReadTrail(ctx, since, now, flags.filter)
+	lacking := warn(streams, nil, trail.Problems)
 	if err := show.PrintTrail(streams.Out, trail, format, colour); err != nil {
 		return fmt.Errorf("print the trail: %w", err)
 	}
-	return told(streams, trail.Problems, trail.Notes)
+	note(streams, trail.Notes)
+	return lacking
 }
 
 // followTrail shows the trail, and then what is decided. It goes on where it was

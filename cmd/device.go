@@ -94,14 +94,19 @@ func runDevice(ctx context.Context, streams Streams, flags deviceFlags, name str
 	defer from.close()
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
+	looked := from.look(ctx)
 	story, err := from.story(ctx, name)
+	seen := looked()
 	if err != nil {
 		return err
 	}
+	story.Blind = seen.blind
+	lacking := warn(streams, story.Blind, story.Problems)
 	if err := show.PrintStory(streams.Out, story, format, colour, flags.timeline); err != nil {
 		return fmt.Errorf("print the story: %w", err)
 	}
-	return told(streams, story.Problems, slices.Concat(story.Notes, from.withoutDirectory(ctx)))
+	note(streams, slices.Concat(story.Notes, seen.notes))
+	return lacking
 }
 
 // story asks every source for what it knows of one device.

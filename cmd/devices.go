@@ -162,6 +162,7 @@ func runDevices(ctx context.Context, streams Streams, flags devicesFlags) error 
 		return live.Run(ctx, live.Options{
 			Clients: from.clients, Temporal: from.temporal, Namespace: from.namespace, Filter: flags.filter, Order: flags.order,
 			Screen: show.NewScreen(streams.Out, format, colour, terminalSize(streams.Out)),
+			Blind:  func(ctx context.Context) []string { return from.look(ctx)().blind },
 		})
 	}
 	return listDevices(ctx, streams, flags, format, colour, from)
@@ -177,6 +178,7 @@ func listDevices(ctx context.Context, streams Streams, flags devicesFlags, forma
 	}
 	narrowed, missing := whole.Narrow(flags.filter)
 	narrowed = narrowed.Sort(flags.order)
+	lacking := warn(streams, narrowed.Blind, narrowed.Problems)
 	print := show.Print
 	switch {
 	case flags.counts:
@@ -191,7 +193,7 @@ func listDevices(ctx context.Context, streams Streams, flags devicesFlags, forma
 	if len(narrowed.Devices) == 0 && len(missing) == 0 && !flags.unmapped {
 		notes = slices.Concat(notes, whole.Strange(flags.filter))
 	}
-	lacking := told(streams, narrowed.Problems, notes)
+	note(streams, notes)
 	if len(missing) > 0 {
 		if err := unknown(missing); flags.from != fromDirectory || lacking == nil {
 			return err
@@ -208,8 +210,9 @@ func listDevices(ctx context.Context, streams Streams, flags devicesFlags, forma
 func read(ctx context.Context, flags devicesFlags, from *sources) (whole listing.Listing, unknown func(names []string) error, err error) {
 	var instead []string
 	if flags.from == fromDirectory {
-		whole, err := listing.ReadDirectory(ctx, from.directory, time.Now().UTC())
+		whole, err := listing.ReadDirectory(ctx, from.directory, from.clients.Delays, time.Now().UTC())
 		if err == nil {
+			whole.Blind = from.temporalSight(ctx)
 			return whole, func(names []string) error {
 				var errs []error
 				for _, name := range names {
@@ -220,14 +223,18 @@ func read(ctx context.Context, flags devicesFlags, from *sources) (whole listing
 		}
 		instead = append(instead, fmt.Sprintf("the device directory is away (%v); this answer is from the cluster, its marks and Temporal", err))
 	}
+	looked := from.look(ctx)
 	cluster, err := listing.Read(ctx, from.clients)
 	if err != nil {
+		looked()
 		return listing.Listing{}, nil, err
 	}
 	cases, away, problems := from.cases(ctx, nil)
+	seen := looked()
 	cluster.Problems = slices.Concat(instead, cluster.Problems, problems)
+	cluster.Blind = seen.blind
 	if len(instead) == 0 {
-		cluster.Notes = append(cluster.Notes, from.withoutDirectory(ctx)...)
+		cluster.Notes = append(cluster.Notes, seen.notes...)
 	}
 	return listing.Join(cluster, cases, time.Now().UTC()), func(names []string) error {
 		return unknownNames(listing.NewSurvey(cluster), names, away)

@@ -80,7 +80,9 @@ type sources struct {
 	ui               string
 	// directory is nil where none is configured.
 	directory *directory.Directory
-	end       func()
+	// election is where to see whether a starter leads; nil where none has to.
+	election *listing.Election
+	end      func()
 }
 
 // connect sets the sources up. It talks to none of them.
@@ -111,8 +113,10 @@ func (f *peopleFlags) connect() (*sources, error) {
 		return nil, err
 	}
 	return &sources{
-		directory: shown, end: end,
-		clients:  listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()},
+		directory: shown, end: end, election: election(set.LeaderElection, cluster.namespace),
+		clients: listing.Clients{
+			Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery(), Delays: set.ReportingDelay.Of,
+		},
 		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
 	}, nil
 }
@@ -120,23 +124,6 @@ func (f *peopleFlags) connect() (*sources, error) {
 func (s *sources) close() {
 	s.end()
 	s.temporal.Close()
-}
-
-// directoryLimit bounds a question to the directory whose answer only adds a note.
-const directoryLimit = time.Second
-
-// withoutDirectory says that the directory is away, where there should be one:
-// whoever else reads it lacks what this answer has from cluster, marks and Temporal.
-func (s *sources) withoutDirectory(ctx context.Context) (notes []string) {
-	if s.directory == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, directoryLimit)
-	defer cancel()
-	if _, err := s.directory.Status(ctx); err != nil {
-		return []string{fmt.Sprintf("the device directory is away (%v); this answer is from the cluster, its marks and Temporal, and lacks nothing by that", err)}
-	}
-	return nil
 }
 
 // cases asks Temporal for the open cases of these devices' workflows, or for all.
@@ -160,21 +147,6 @@ func (s *sources) link(workflow, run string) string {
 		address += "/" + url.PathEscape(run) + "/user-metadata"
 	}
 	return address
-}
-
-// told says on standard error what an answer lacks, and returns errPartial if it
-// lacks something.
-func told(streams Streams, problems, notes []string) error {
-	for _, said := range problems {
-		fmt.Fprintln(streams.Err, "sickbay:", said)
-	}
-	for _, said := range notes {
-		fmt.Fprintln(streams.Err, "sickbay:", said)
-	}
-	if len(problems) > 0 {
-		return errPartial
-	}
-	return nil
 }
 
 // terminalSize returns how to ask for a terminal's size, or nil if out is none.

@@ -89,14 +89,19 @@ func runPod(ctx context.Context, streams Streams, flags podFlags, text string) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
+	looked := from.look(ctx)
 	story, err := from.podStory(ctx, namespace, name)
+	seen := looked()
 	if err != nil {
 		return err
 	}
+	story.Blind = seen.blind
+	lacking := warn(streams, story.Blind, story.Problems)
 	if err := show.PrintPod(streams.Out, story, format, colour); err != nil {
 		return fmt.Errorf("print the Pod's devices: %w", err)
 	}
-	return told(streams, story.Problems, slices.Concat(story.Notes, from.withoutDirectory(ctx)))
+	note(streams, slices.Concat(story.Notes, seen.notes))
+	return lacking
 }
 
 // podStory asks every source for what it knows of one Pod's devices.

@@ -59,7 +59,11 @@ func judgeHealth(name string, l listing.Listing) []Finding {
 			drivers[driver] = &reported{}
 		}
 		r := drivers[driver]
-		switch d.Health {
+		health := d.Health
+		if d.Stale != device.Fresh {
+			health = device.Healthy // that it isn't believed now says nothing of who reports
+		}
+		switch health {
 		case device.Healthy, device.Unhealthy:
 			r.known++
 		case device.Unknown:

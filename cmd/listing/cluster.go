@@ -33,6 +33,10 @@ type Cluster struct {
 	// NoClasses says why there are no Classes, where they could not be read. Only
 	// whoever asks for a class lacks something by that.
 	NoClasses string
+	// Delays are the reporting delays of drivers.
+	Delays Delays
+	// Blind is what Sickbay itself can't see now.
+	Blind []string
 	// Problems says what could not be read, Notes what the cluster lacks.
 	Problems []string
 	Notes    []string
@@ -43,6 +47,8 @@ type Clients struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Discovery  discovery.DiscoveryInterface
+	// Delays are the reporting delays of drivers; nil where they aren't known.
+	Delays Delays
 }
 
 // ErrNothingRead is returned when not one of the sources could be read.
@@ -54,7 +60,7 @@ const noMarks = "the cluster serves no DeviceTaintRule API: no DRA device can be
 // Read reads everything once. A source that can't be read becomes a problem; if
 // none can, the error wraps ErrNothingRead.
 func Read(ctx context.Context, clients Clients) (Cluster, error) {
-	var cluster Cluster
+	cluster := Cluster{Delays: clients.Delays}
 	sources := []struct {
 		what string
 		lost string

@@ -23,7 +23,7 @@ const beatLimit = 15 * time.Second
 
 // ReadDirectory gives all devices as the directory has them. It is as complete and
 // as young as Problems says, and knows no unmapped faults: an entry is a device's.
-func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time) (Listing, error) {
+func ReadDirectory(ctx context.Context, from *directory.Directory, delays Delays, now time.Time) (Listing, error) {
 	listing := Listing{At: now, Devices: []Device{}, Problems: []string{}}
 	for entry, err := range from.List(ctx, directory.Query{}) {
 		if errors.Is(err, directory.ErrFormat) || errors.Is(err, directory.ErrNoEntry) {
@@ -41,15 +41,46 @@ func ReadDirectory(ctx context.Context, from *directory.Directory, now time.Time
 		return Listing{}, err
 	}
 	listing.Problems = append(listing.Problems, lacks(shards, now)...)
+	beat := oldestBeat(shards, now)
+	for i := range listing.Devices {
+		listing.Devices[i].aged(delays, beat)
+	}
 	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	return listing, nil
+}
+
+// watched is how long before a beat the starter may last have seen a node's Lease
+// move that it holds to be alive: its heartbeat limit (50 s unless a site sets another)
+// and the pause between two of its looks (15 s).
+const watched = 65 * time.Second
+
+// aged says how old what an entry reports may be. The starter vouches for what it
+// doesn't doubt, each time that it says that it is alive.
+func (d *Device) aged(delays Delays, beat time.Time) {
+	if d.Health == "" {
+		return
+	}
+	d.Age = &Age{Lag: delays.lag(d.Key)}
+	if d.Stale == device.Fresh && d.NodeOut == device.Fresh && !beat.IsZero() {
+		d.Age.Confirmed = moment(beat.Add(-watched))
+	}
+}
+
+// oldestBeat is when the starter last said of all shards that it is alive.
+func oldestBeat(shards []directory.Status, now time.Time) time.Time {
+	beat := now
+	for _, s := range shards {
+		if s.Beat.Before(beat) {
+			beat = s.Beat
+		}
+	}
+	return beat
 }
 
 // lacks says for what reasons the directory may not be how things are.
 func lacks(shards []directory.Status, now time.Time) []string {
 	var partial int
-	var blind string
-	beat, caseBeat := now, now
+	caseBeat := now
 	for _, s := range shards {
 		if s.CaseBeat.Before(caseBeat) {
 			caseBeat = s.CaseBeat
@@ -57,29 +88,17 @@ func lacks(shards []directory.Status, now time.Time) []string {
 		if !s.WholeSeen || !s.WholeCase {
 			partial++
 		}
-		if s.Beat.Before(beat) {
-			beat = s.Beat
-		}
-		blind = cmp.Or(blind, s.Blind)
 	}
 	var problems []string
 	if partial > 0 {
 		problems = append(problems, fmt.Sprintf("%d of the directory's %d shards aren't filled yet: devices or cases may be missing", partial, len(shards)))
 	}
-	switch age := now.Sub(beat); {
-	case beat.IsZero():
-		problems = append(problems, "no starter has written the directory yet")
-	case age > beatLimit:
-		problems = append(problems, fmt.Sprintf("no starter has written the directory for %s: what is seen may be older than that", age.Round(time.Second)))
-	}
+	problems = append(problems, Sight(shards, now)...)
 	switch age := now.Sub(caseBeat); {
 	case caseBeat.IsZero():
 		problems = append(problems, "no worker has written the directory yet: it has no cases")
 	case age > beatLimit:
 		problems = append(problems, fmt.Sprintf("no worker has written the directory for %s: cases may be older than that, or missing", age.Round(time.Second)))
-	}
-	if blind != "" {
-		problems = append(problems, "the starter that writes the directory can't see everything: "+blind)
 	}
 	return problems
 }
@@ -105,6 +124,9 @@ func ofEntry(e directory.Entry) Device {
 		d.Health, d.Message = seen.Health, seen.Message
 		if seen.Health == device.Healthy && seen.Stale != device.Fresh {
 			d.Health, d.Stale = device.Unknown, seen.Stale
+		}
+		if nodesFault(seen.Stale) {
+			d.NodeOut = seen.Stale
 		}
 		for _, h := range seen.Holders {
 			d.Holders = append(d.Holders, Holder{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Claim: h.Claim})

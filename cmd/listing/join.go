@@ -23,7 +23,7 @@ func Join(cluster Cluster, cases []Case, now time.Time) Listing {
 func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	j := &joiner{
 		devices: map[device.Key]*Device{},
-		reports: map[device.Key][]device.Report{}, open: map[string]bool{},
+		reports: map[device.Key][]device.Report{}, open: map[string]bool{}, looked: map[device.Key]time.Time{},
 	}
 	if cluster.Nodes != nil {
 		j.nodes = map[string]Node{}
@@ -36,13 +36,16 @@ func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	unmapped := j.pods(cluster.Pods, cluster.Claims, now)
 	j.marks(cluster.Marks)
 	lost := j.cases(cases)
-
+	j.aged(cluster.Delays, now)
 	listing := Listing{
 		At: now, Devices: make([]Device, 0, len(j.devices)), Unmapped: unmapped,
-		Problems: slices.Concat(cluster.Problems, lost), Notes: cluster.Notes,
+		Problems: slices.Concat(cluster.Problems, lost), Notes: cluster.Notes, Blind: cluster.Blind,
 		openClasses: slices.Sorted(maps.Keys(j.open)), noClasses: cluster.NoClasses,
 	}
 	for _, d := range j.devices {
+		if n, there := j.nodes[d.Node]; there {
+			d.NodeOut = n.Out()
+		}
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })
 		d.Holders = slices.CompactFunc(d.Holders, func(a, b Holder) bool { return a.UID == b.UID })
 		slices.Sort(d.Classes)
@@ -62,6 +65,8 @@ type joiner struct {
 	nodes  map[string]Node
 	// reports are what Pods say now, with why a Healthy can't be believed.
 	reports map[device.Key][]device.Report
+	// looked is when a case last looked at its device past every cache.
+	looked map[device.Key]time.Time
 	// open are the classes that can't be judged for some device.
 	open map[string]bool
 }
@@ -252,6 +257,7 @@ func (j *joiner) answered(c Case) {
 	d.Severity, d.Epoch, d.Attempt = known.Severity.String(), known.Epoch, known.Attempt
 	d.Since, d.Workflow, d.Source = moment(known.Since), c.Workflow, SourceCase
 	j.doubt(d, known.Reports)
+	j.looked[d.Key] = known.LookedAt
 	if d.Message == "" {
 		d.Message = known.Message
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -31,6 +33,8 @@ func twoGPUs(t *testing.T, health device.Health, message string) Cluster {
 	t.Helper()
 	ref := device.PodRef{Namespace: "team-a", Name: "train", UID: "uid-train"}
 	return Cluster{
+		Nodes:  []Node{{Name: "node-1", Ready: corev1.ConditionTrue, Since: now.Add(-time.Hour)}},
+		Delays: func(string) time.Duration { return 2 * time.Minute },
 		Slices: []device.Slice{{
 			Driver: "gpu.example.com", Pool: "node-1", Node: "node-1", Generation: 1, SliceCount: 1,
 			Devices: []device.Listed{{Name: "gpu-0"}, {Name: "gpu-1"}},
@@ -90,7 +94,7 @@ func TestACaseIsShownAsItsWorkflowTellsIt(t *testing.T) {
 	d := find(t, l, key.String())
 	want := Device{
 		Name: key.String(), Path: device.PathDRA, Key: key, Node: "node-1", Listed: true,
-		Health: device.Unhealthy, Message: "Xid 79",
+		Health: device.Unhealthy, Message: "Xid 79", Age: &Age{Confirmed: moment(now.Add(-55 * time.Second)), Lag: "2m0s"},
 		Phase: quarantine.PhaseQuarantined, Waiting: quarantine.WaitingForHolder, Reason: "XidFallenOffTheBus", Severity: "fatal",
 		Epoch: state.Case.Epoch, Attempt: 2, Since: moment(state.Case.Since), Source: SourceCase, Workflow: workflow.ID(key),
 		Mark:    &Mark{State: "InForce", Name: "sickbay-node-1-gpu-0", Epoch: state.Case.Epoch},

@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
@@ -15,6 +16,8 @@ type Listing struct {
 	// Unmapped holds the health entries that are not Healthy and can't be
 	// attributed to one device, sorted by Pod; nil where nobody could tell.
 	Unmapped []device.Unmapped `json:"unmapped"`
+	// Blind says what Sickbay itself can't see now: nobody watches, or decides.
+	Blind []string `json:"blind,omitempty"`
 	// Problems says what could not be read and what the answer lacks for it.
 	Problems []string `json:"problems,omitempty"`
 	// Notes says what can't be done in this cluster at all.
@@ -42,12 +45,17 @@ type Device struct {
 	// resource. Sorted.
 	Classes []string `json:"classes,omitempty"`
 
-	// Health is the worst that Pods report now; empty where no Pod does. Where the
-	// open case, or the directory, doesn't believe a Healthy, it is Unknown, and Stale
-	// says why.
+	// Health is the worst that Pods report now; empty where no Pod does. Where a
+	// Healthy can't be believed, it is Unknown, and Stale says why.
 	Health  device.Health    `json:"health,omitempty"`
 	Stale   device.Staleness `json:"stale,omitempty"`
 	Message string           `json:"message,omitempty"`
+	// Age is how old what is reported may be, apart from what it is; nil where
+	// nothing is reported.
+	Age *Age `json:"age,omitempty"`
+	// NodeOut says that the device's node is out, and why: nothing that is read on it
+	// says anything of now, and nothing is concluded from it.
+	NodeOut device.Staleness `json:"nodeOut,omitempty"`
 
 	// Phase and what follows are the open case's; empty without one. Where only
 	// the mark tells of a case, Source is "mark" and Waiting isn't known.
@@ -104,6 +112,15 @@ type Holder struct {
 
 // String is namespace/name.
 func (h Holder) String() string { return h.Namespace + "/" + h.Name }
+
+// Why is the reason of the open case, or without one why what is reported can't be
+// believed.
+func (d Device) Why() string {
+	if d.Phase != "" || d.Workflow != "" {
+		return d.Reason
+	}
+	return string(cmp.Or(d.Stale, d.NodeOut))
+}
 
 // Faulty tells that there is something to look at: a case, a mark, or a report
 // that isn't Healthy.

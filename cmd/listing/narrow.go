@@ -101,7 +101,7 @@ func (f Filter) admits(d Device) bool {
 	return (len(f.Names) == 0 || slices.Contains(f.Names, d.Name)) &&
 		matches(f.Nodes, d.Node) &&
 		matches(f.Drivers, reading.DriverOf(d.Key)) &&
-		matches(f.Reasons, d.Reason) &&
+		matches(f.Reasons, d.Why()) &&
 		(len(f.Phases) == 0 || slices.ContainsFunc(f.Phases, func(p string) bool { return strings.EqualFold(p, phaseOf(d)) })) &&
 		(len(f.Classes) == 0 || slices.ContainsFunc(d.Classes, func(c string) bool { return matches(f.Classes, c) })) &&
 		(!f.Faulty || d.Faulty())
@@ -156,7 +156,7 @@ func (l Listing) Strange(f Filter) []string {
 		{"node", f.Nodes, func(d Device) []string { return []string{d.Node} }},
 		{"driver", f.Drivers, func(d Device) []string { return []string{reading.DriverOf(d.Key)} }},
 		{"class", f.Classes, func(d Device) []string { return d.Classes }},
-		{"reason", f.Reasons, func(d Device) []string { return []string{d.Reason} }},
+		{"reason", f.Reasons, func(d Device) []string { return []string{d.Why()} }},
 	} {
 		if len(field.patterns) == 0 {
 			continue

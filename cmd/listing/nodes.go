@@ -5,6 +5,8 @@ package listing
 // word for it, which stands in the Node's Ready condition.
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +48,29 @@ func (n Node) Out() device.Staleness {
 		WatchCurrent: true, LeaseAdvancing: n.Ready != corev1.ConditionUnknown, NodeReady: n.Ready == corev1.ConditionTrue,
 		PoolComplete: true, Offer: device.Offer{Allocatable: 1},
 	}.Freshness(device.PathDRA)
+}
+
+// Outage is a node that is out.
+type Outage struct {
+	Node string           `json:"node"`
+	Why  device.Staleness `json:"why"`
+	// Devices is how many of the listing's devices are on it.
+	Devices int `json:"devices"`
+}
+
+// Outages are the nodes of the listing's devices that are out, by name.
+func (l Listing) Outages() []Outage {
+	byNode := map[string]Outage{}
+	for _, d := range l.Devices {
+		if d.NodeOut != device.Fresh {
+			byNode[d.Node] = Outage{Node: d.Node, Why: d.NodeOut, Devices: byNode[d.Node].Devices + 1}
+		}
+	}
+	outages := make([]Outage, 0, len(byNode))
+	for _, name := range slices.Sorted(maps.Keys(byNode)) {
+		outages = append(outages, byNode[name])
+	}
+	return outages
 }
 
 // doubts says why a Healthy that a Pod on a node reports can't be believed, as far as

@@ -21,7 +21,7 @@ func orders() map[string]func(a, b Device) int {
 		"phase":    func(a, b Device) int { return cmp.Compare(phaseRank(a), phaseRank(b)) },
 		"health":   func(a, b Device) int { return cmp.Compare(healthRank(a), healthRank(b)) },
 		"severity": func(a, b Device) int { return cmp.Compare(severityRank(b), severityRank(a)) },
-		"reason":   func(a, b Device) int { return emptyLast(a.Reason, b.Reason) },
+		"reason":   func(a, b Device) int { return emptyLast(a.Why(), b.Why()) },
 		"since":    func(a, b Device) int { return sinceOf(a).Compare(sinceOf(b)) },
 		"holders":  func(a, b Device) int { return cmp.Compare(len(b.Holders), len(a.Holders)) },
 	}

@@ -26,8 +26,10 @@ type PodStory struct {
 	Devices []PodDevice `json:"devices"`
 	// Unmapped holds the entries that lead to no one device, healthy ones too.
 	Unmapped []device.Unmapped `json:"unmapped"`
-	Problems []string          `json:"problems,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
+	// Blind says what Sickbay itself can\'t see now.
+	Blind    []string `json:"blind,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
 }
 
 // PodDevice is a device as one container's status tells of it.

@@ -42,6 +42,8 @@ type Story struct {
 	// Trace is the ID of the epoch's trace, where there is one.
 	Trace string `json:"trace,omitempty"`
 
+	// Blind says what Sickbay itself can\'t see now.
+	Blind    []string `json:"blind,omitempty"`
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }

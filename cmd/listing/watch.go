@@ -32,6 +32,7 @@ type Watch struct {
 	// marks is nil where the cluster serves no DeviceTaintRules.
 	marks   cache.SharedIndexInformer
 	classes cache.SharedIndexInformer
+	delays  Delays
 	changed chan struct{}
 	runs    sync.WaitGroup
 
@@ -53,6 +54,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		pods:    factory.Core().V1().Pods().Informer(),
 		nodes:   factory.Core().V1().Nodes().Informer(),
 		classes: factory.Resource().V1().DeviceClasses().Informer(),
+		delays:  clients.Delays,
 		changed: make(chan struct{}, 1),
 		trouble: map[string]error{},
 	}
@@ -170,6 +172,7 @@ func (w *Watch) Changed() <-chan struct{} { return w.changed }
 // Cluster is what is known now.
 func (w *Watch) Cluster() Cluster {
 	cluster := Cluster{
+		Delays:  w.delays,
 		Slices:  views(w.slices, func(s *resourcev1.ResourceSlice) (device.Slice, bool) { return kube.SliceView(s), true }),
 		Claims:  views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true }),
 		Pods:    views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),

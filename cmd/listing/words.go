@@ -39,6 +39,10 @@ func mayConcern(unmapped []device.Unmapped) string {
 
 func withoutCase(d Device) string {
 	switch {
+	case d.NodeOut != "":
+		return fmt.Sprintf("%s can't be judged now: its node %s is out (%s), and what was read there is old; it has no case.", d.Name, d.Node, d.NodeOut)
+	case d.Stale != device.Fresh:
+		return fmt.Sprintf("%s is reported Healthy, which can't be believed now (%s); it has no case.", d.Name, d.Stale)
 	case !d.Listed && d.Mark == nil:
 		return d.Name + " isn't listed by the cluster, and has no open case."
 	case d.Health == "" && len(d.Holders) == 0:
@@ -141,6 +145,12 @@ func next(s Story, casesMissing bool) string {
 		return "not known, because no worker answers; start one (sickbay worker). Marks stay as they are meanwhile"
 	case d.Mark != nil:
 		return "the starter gives the mark its case back (SICKBAY_MARK_CHECK); if that doesn't come, see whether a starter runs"
+	case d.NodeOut != "":
+		return "its node has to come back; then its devices are read anew. Nothing is concluded about them meanwhile"
+	case d.Stale == device.DriverAbsent:
+		return "the driver has to publish its slices again; the starter opens a case if it stays away (SICKBAY_DRIVER_AWAY)"
+	case d.Stale == device.PluginAbsent:
+		return "the plugin has to come back; the starter opens a case if it stays away (SICKBAY_PLUGIN_AWAY)"
 	case d.Health == device.Unhealthy:
 		return "the starter opens a case, unless the catalogue says that this is no fault of the device; if none comes, see whether a starter runs"
 	case d.Health == device.Unknown:

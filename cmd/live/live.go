@@ -30,6 +30,8 @@ const (
 	// redrawEvery is how often at least the screen is drawn, so that ages go on,
 	// and redrawAfter how long changes are gathered before they are drawn.
 	redrawEvery = time.Second
+	// sightEvery is the pause between two questions what Sickbay itself can't see.
+	sightEvery  = 10 * time.Second
 	redrawAfter = 200 * time.Millisecond
 )
 
@@ -41,6 +43,8 @@ type Options struct {
 	Filter    listing.Filter
 	Order     listing.Order
 	Screen    *show.Screen
+	// Blind says what Sickbay itself can't see; it is asked from time to time. May be nil.
+	Blind func(context.Context) []string
 	// Heading gives the lines above the table, each time it is drawn. May be nil.
 	Heading func() []string
 }
@@ -58,7 +62,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	var asking sync.WaitGroup
-	told := make(chan knownCases)
+	told, seen := make(chan knownCases), make(chan []string)
+	if o.Blind != nil {
+		asking.Go(func() { followSight(ctx, o.Blind, seen) })
+	}
 	asking.Go(func() { followCases(ctx, listing.NewCaseReader(o.Temporal, o.Namespace, queries), told) })
 	defer watch.Wait()
 	defer asking.Wait()
@@ -66,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Screen.Enter(); err != nil {
 		return fmt.Errorf("clear the terminal: %w", err)
 	}
-	return errors.Join(draw(ctx, o, watch, told), o.Screen.Leave())
+	return errors.Join(draw(ctx, o, watch, told, seen), o.Screen.Leave())
 }
 
 // startWatch gives the first reading of the cluster a limit, and the watch none.
@@ -87,6 +94,7 @@ func startWatch(ctx context.Context, clients listing.Clients) (*listing.Watch, e
 type knownCases struct {
 	cases    []listing.Case
 	problems []string
+	blind    []string
 }
 
 // followCases asks Temporal for the open cases, over and over, until ctx is done.
@@ -96,7 +104,25 @@ func followCases(ctx context.Context, reader *listing.CaseReader, told chan<- kn
 	for {
 		cases, _, problems := reader.Read(ctx)
 		select {
-		case told <- knownCases{cases, problems}:
+		case told <- knownCases{cases: cases, problems: problems}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// followSight asks what Sickbay itself can't see, over and over, until ctx is done.
+func followSight(ctx context.Context, ask func(context.Context) []string, seen chan<- []string) {
+	pause := time.NewTicker(sightEvery)
+	defer pause.Stop()
+	for {
+		select {
+		case seen <- ask(ctx):
 		case <-ctx.Done():
 			return
 		}
@@ -109,7 +135,7 @@ func followCases(ctx context.Context, reader *listing.CaseReader, told chan<- kn
 }
 
 // draw draws soon after a change, and from time to time without one.
-func draw(ctx context.Context, o Options, watch *listing.Watch, told <-chan knownCases) error {
+func draw(ctx context.Context, o Options, watch *listing.Watch, told <-chan knownCases, seen <-chan []string) error {
 	known := knownCases{problems: []string{"Temporal has not answered yet"}}
 	redraw := time.NewTimer(0)
 	defer redraw.Stop()
@@ -118,7 +144,10 @@ func draw(ctx context.Context, o Options, watch *listing.Watch, told <-chan know
 		select {
 		case <-ctx.Done():
 			return nil
-		case known = <-told:
+		case now := <-told:
+			now.blind = known.blind
+			known = now
+		case known.blind = <-seen:
 		case <-watch.Changed():
 		case <-redraw.C:
 			soon = false
@@ -136,7 +165,7 @@ func draw(ctx context.Context, o Options, watch *listing.Watch, told <-chan know
 }
 
 func drawOnce(o Options, cluster listing.Cluster, known knownCases) error {
-	cluster.Problems = slices.Concat(cluster.Problems, known.problems)
+	cluster.Problems, cluster.Blind = slices.Concat(cluster.Problems, known.problems), known.blind
 	narrowed, _ := listing.Join(cluster, known.cases, time.Now().UTC()).Narrow(o.Filter)
 	narrowed = narrowed.Sort(o.Order)
 	var heading []string

@@ -54,13 +54,14 @@ func Print(out io.Writer, l listing.Listing, format Format, colour bool) error {
 type unmapped struct {
 	At       time.Time         `json:"at"`
 	Unmapped []device.Unmapped `json:"unmapped"`
+	Blind    []string          `json:"blind,omitempty"`
 	Problems []string          `json:"problems,omitempty"`
 }
 
 // PrintUnmapped writes a listing's unmapped faults. Their names are those of
 // their Pods.
 func PrintUnmapped(out io.Writer, l listing.Listing, format Format, colour bool) error {
-	return write(out, unmapped{At: l.At, Unmapped: l.Unmapped, Problems: l.Problems}, format, func(name func(string)) {
+	return write(out, unmapped{At: l.At, Unmapped: l.Unmapped, Blind: l.Blind, Problems: l.Problems}, format, func(name func(string)) {
 		last := ""
 		for _, u := range l.Unmapped {
 			if pod := u.Pod.String(); pod != last {

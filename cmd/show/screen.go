@@ -28,9 +28,12 @@ func NewScreen(out io.Writer, format Format, colour bool, size func() (columns, 
 	return &Screen{out: out, wide: format == Wide, colour: colour, size: size}
 }
 
-// Show shows one listing, under a heading.
+// Show shows one listing, under a heading and what Sickbay itself can't see.
 func (s *Screen) Show(l listing.Listing, heading ...string) error {
 	body, foot := lines(l, s.wide, s.colour), footer(l, s.colour)
+	for _, said := range l.Blind {
+		heading = append(slices.Clone(heading), blindLine(said, s.colour))
+	}
 	for _, said := range slices.Concat(l.Problems, l.Notes) {
 		foot = append(foot, "! "+oneLine(said))
 	}
@@ -42,6 +45,14 @@ func (s *Screen) Show(l listing.Listing, heading ...string) error {
 		return fmt.Errorf("ask for the terminal's size: %w", err)
 	}
 	return s.redraw(slices.Concat(heading, body), foot, columns, rows)
+}
+
+func blindLine(said string, colour bool) string {
+	line := "! Sickbay itself can't see: " + oneLine(said)
+	if colour {
+		return red + line + reset
+	}
+	return line
 }
 
 // redraw overwrites the terminal from its first line on, so that nothing
@@ -73,9 +84,9 @@ func (s *Screen) follow(l listing.Listing, heading, body []string) error {
 	ageless := l
 	ageless.Devices = slices.Clone(l.Devices)
 	for i := range ageless.Devices {
-		ageless.Devices[i].Since = nil
+		ageless.Devices[i].Since, ageless.Devices[i].Age = nil, nil
 	}
-	said := slices.Concat(lines(ageless, s.wide, false), footer(ageless, false), l.Problems)
+	said := slices.Concat(lines(ageless, s.wide, false), footer(ageless, false), l.Blind, l.Problems)
 	if slices.Equal(said, s.last) {
 		return nil
 	}

@@ -21,6 +21,9 @@ func storyLines(s listing.Story, wide, colour bool, latest int) []string {
 	p.section("Case", p.caseFields(s))
 	if len(s.Evidence) > 0 {
 		p.table("Evidence", p.evidenceRows(s.Evidence), func(i int) string { return evidenceColour(s.Evidence[i]) })
+		if age := ageLine(s); age != "" {
+			p.say("", "  "+age)
+		}
 	}
 	if len(s.Unmapped) > 0 {
 		p.unmapped("Unmapped faults that may be about it", s.Unmapped)
@@ -151,6 +154,33 @@ func healthLine(s listing.Story) string {
 		return string(s.Signals.Health)
 	}
 	return string(s.Signals.Health) + ": " + s.Device.Message
+}
+
+// ageLine says how old what is reported may be, which the report itself never does.
+func ageLine(s listing.Story) string {
+	age := s.Device.Age
+	if age == nil {
+		return ""
+	}
+	p := page{now: s.At}
+	var said string
+	switch {
+	case age.Confirmed == nil && s.Signals.Stale != device.Fresh:
+		said = "Of unknown age: nothing tells since when it can't be believed"
+	case age.Confirmed == nil:
+		return "Of unknown age: nothing is known of its node"
+	case s.Device.NodeOut != "":
+		said = "Last known to hold at " + p.moment(*age.Confirmed) + ", before the node was out"
+	default:
+		said = "Held within the last " + duration.HumanDuration(max(s.At.Sub(*age.Confirmed), 0))
+	}
+	switch age.Lag {
+	case "":
+		return said
+	case listing.Unbounded:
+		return said + "; the plugin's own word may be of any age"
+	}
+	return said + "; the driver's own word may be up to " + age.Lag + " older"
 }
 
 func readyLines(pods []listing.PodStatus) []string {
@@ -345,7 +375,7 @@ func familyRows(family []listing.Relative) [][]string {
 	for _, r := range family {
 		d := r.Device
 		rows = append(rows, []string{
-			string(r.Relation), d.Name, healthCell(d), phaseCell(d), orNothing(d.Reason), markCell(d), holdersCell(d.Holders, false),
+			string(r.Relation), d.Name, healthCell(d), phaseCell(d), orNothing(d.Why()), markCell(d), holdersCell(d.Holders, false),
 		})
 	}
 	return rows
@@ -442,7 +472,7 @@ func podRows(s listing.PodStory, wide bool) [][]string {
 			health += fmt.Sprintf(" (%s)", e.Device.Stale)
 		}
 		row := []string{
-			orNothing(e.Container), e.Device.Name, health, phaseCell(e.Device), waitingCell(e.Device), orNothing(e.Device.Reason),
+			orNothing(e.Container), e.Device.Name, health, phaseCell(e.Device), waitingCell(e.Device), orNothing(e.Device.Why()),
 			markCell(e.Device), sinceCell(e.Device.Since, s.At), orNothing(e.Message),
 		}
 		if wide {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
@@ -37,6 +39,8 @@ func world(t *testing.T, health device.Health, message string) listing.Sources {
 					{Name: "gpu-0-part-0", Attributes: map[string]string{"uuid": "PART-0", "parentUUID": "GPU-0"}},
 				},
 			}},
+			Nodes:   []listing.Node{{Name: "node-1", Ready: corev1.ConditionTrue, Since: now.Add(-time.Hour)}},
+			Delays:  func(string) time.Duration { return 2 * time.Minute },
 			Classes: []device.Class{device.ReadClass("gpus", []string{`device.driver == "gpu.example.com"`})},
 			Claims: []device.Claim{{
 				Namespace: "team-a", Name: "claim-0", UID: "c-1", ReservedFor: []device.PodRef{ref},
@@ -117,6 +121,7 @@ Evidence
   POD             CONTAINER  HEALTH     AGE  STATUS VERSION  ROLE    MESSAGE
   team-a/train-0  main       Unhealthy  90s  711             holder  Xid 79
   team-a/train-9  -          Unknown    61m  600             gone    -
+  Held within the last 10s; the driver's own word may be up to 2m0s older
 
 On the same chip
   RELATION  DEVICE                               HEALTH  PHASE  REASON  MARK  HOLDERS
@@ -144,12 +149,41 @@ Case
 Evidence
   POD             CONTAINER  HEALTH   AGE  STATUS VERSION  ROLE    MESSAGE
   team-a/train-0  main       Healthy  ?    ≤ 812           holder  -
+  Held within the last 55s; the driver's own word may be up to 2m0s older
 
 On the same chip
   RELATION  DEVICE                               HEALTH  PHASE  REASON  MARK  HOLDERS
   child     gpu.example.com/node-1/gpu-0-part-0  -       -      -       -     -
 
 Next: nothing; it is nobody's turn
+`},
+		"its node is out": {func(t *testing.T) listing.Sources {
+			from := world(t, device.Healthy, "")
+			from.Cluster.Nodes[0].Ready, from.Cluster.Nodes[0].Since = corev1.ConditionUnknown, now.Add(-5*time.Minute)
+			return from
+		}, `
+gpu.example.com/node-1/gpu-0 can't be judged now: its node node-1 is out (NodeSilent), and what was read there is old; it has no case.
+
+Signals (none stands in for another)
+  allocation          by claim team-a/claim-0 (class big-gpus), used by team-a/train-0
+  device health       Unknown, although Healthy is what its node's kubelet last wrote (NodeSilent: the node gives no sign of life)
+  container ready     team-a/train-0: main ready (Running, 3 restarts)
+  business objective  not configured
+
+Case
+  phase  no case
+  mark   none
+
+Evidence
+  POD             CONTAINER  HEALTH                AGE  STATUS VERSION  ROLE    MESSAGE
+  team-a/train-0  main       Healthy (NodeSilent)  ?    ≤ 812           holder  -
+  Last known to hold at 2026-11-02 09:54:05 UTC (5m55s ago), before the node was out; the driver's own word may be up to 2m0s older
+
+On the same chip
+  RELATION  DEVICE                               HEALTH  PHASE  REASON      MARK  HOLDERS
+  child     gpu.example.com/node-1/gpu-0-part-0  -       -      NodeSilent  -     -
+
+Next: its node has to come back; then its devices are read anew. Nothing is concluded about them meanwhile
 `},
 		"nobody has it, and Temporal is away": {func(t *testing.T) listing.Sources {
 			from := withCase(t, world(t, device.Unhealthy, "Xid 79"))

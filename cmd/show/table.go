@@ -48,10 +48,37 @@ func footer(l listing.Listing, colour bool) []string {
 		}
 		all = append(all, line)
 	}
+	if out := outageLine(l); out != "" {
+		if colour {
+			out = yellow + out + reset
+		}
+		all = append(all, out)
+	}
 	if len(all) == 1 {
 		return nil
 	}
 	return all
+}
+
+// maxNodes bounds the nodes that the line about outages names.
+const maxNodes = 3
+
+// outageLine names the nodes that are out: it tells at a glance why devices of theirs
+// are Unknown.
+func outageLine(l listing.Listing) string {
+	nodes := l.Outages()
+	if len(nodes) == 0 {
+		return ""
+	}
+	var named []string
+	for i, n := range nodes {
+		if i == maxNodes {
+			named = append(named, fmt.Sprintf("and %d more", len(nodes)-i))
+			break
+		}
+		named = append(named, fmt.Sprintf("%s (%s, %s)", oneLine(n.Node), n.Why, count(n.Devices, "device", "devices")))
+	}
+	return count(len(nodes), "node is out", "nodes are out") + ": " + strings.Join(named, ", ") + "; nothing is concluded about devices there until they are back"
 }
 
 // count writes a number with its noun.
@@ -90,7 +117,7 @@ func unmappedLines(l listing.Listing, wide, colour bool) []string {
 func deviceTable(l listing.Listing, wide, colour bool) []string {
 	header := []string{"DEVICE", "NODE", "HEALTH", "PHASE", "WAITING", "REASON", "MARK", "HOLDERS", "SINCE"}
 	if wide {
-		header = append(header, "CLASS", "SEVERITY", "EPOCH", "ATTEMPT", "SOURCE", "WORKFLOW", "MESSAGE")
+		header = append(header, "CLASS", "SEVERITY", "EPOCH", "ATTEMPT", "SOURCE", "WORKFLOW", "CONFIRMED", "LAG", "MESSAGE")
 	}
 	rows := [][]string{header}
 	colours := []string{bold}
@@ -103,7 +130,7 @@ func deviceTable(l listing.Listing, wide, colour bool) []string {
 
 func deviceRow(d listing.Device, now time.Time, wide bool) []string {
 	row := []string{
-		oneLine(d.Name), orNothing(d.Node), healthCell(d), phaseCell(d), waitingCell(d), orNothing(d.Reason),
+		oneLine(d.Name), orNothing(d.Node), healthCell(d), phaseCell(d), waitingCell(d), orNothing(d.Why()),
 		markCell(d), holdersCell(d.Holders, wide), sinceCell(d.Since, now),
 	}
 	if !wide {
@@ -118,7 +145,7 @@ func deviceRow(d listing.Device, now time.Time, wide bool) []string {
 		attempt = fmt.Sprint(d.Attempt)
 	}
 	return append(row, orNothing(strings.Join(d.Classes, ",")), orNothing(d.Severity), orNothing(epoch), orNothing(attempt),
-		orNothing(string(d.Source)), orNothing(d.Workflow), orNothing(oneLine(d.Message)))
+		orNothing(string(d.Source)), orNothing(d.Workflow), confirmedCell(d.Age, now), lagCell(d.Age), orNothing(oneLine(d.Message)))
 }
 
 func healthCell(d listing.Device) string {
@@ -175,6 +202,24 @@ func sinceCell(since *time.Time, now time.Time) string {
 		return nothing
 	}
 	return duration.HumanDuration(max(now.Sub(*since), 0))
+}
+
+// confirmedCell is how long ago what is reported was borne out at the latest.
+func confirmedCell(age *listing.Age, now time.Time) string {
+	switch {
+	case age == nil:
+		return nothing
+	case age.Confirmed == nil:
+		return "?"
+	}
+	return "≤" + duration.HumanDuration(max(now.Sub(*age.Confirmed), 0))
+}
+
+func lagCell(age *listing.Age) string {
+	if age == nil {
+		return nothing
+	}
+	return orNothing(age.Lag)
 }
 
 func unmappedTable(unmapped []device.Unmapped, wide, colour bool) []string {

@@ -64,6 +64,12 @@ type Telemetry struct {
 	OTLPEndpoint string `envconfig:"OTLP_ENDPOINT" form:"url" desc:"OpenTelemetry collector for traces and metrics, OTLP over gRPC: http://host:4317, or https:// with TLS. Empty: OTEL_EXPORTER_OTLP_ENDPOINT, and where that is empty too nothing leaves the process; /metrics is there in any case. OTEL_EXPORTER_OTLP_HEADERS, …_CERTIFICATE, OTEL_TRACES_SAMPLER, OTEL_METRIC_EXPORT_INTERVAL and OTEL_RESOURCE_ATTRIBUTES mean what OpenTelemetry says."`
 }
 
+// Reporting says how old the health in a Pod's status may be. It is a policy of the
+// cluster's drivers: all of Sickbay goes by the same one.
+type Reporting struct {
+	ReportingDelay DriverDurations `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long after the fact the health in a Pod's status may still be the old one, for all drivers and for single ones: the driver's health timeout (30 s unless it asks for another) and the kubelet's pause between two looks at a Pod (up to 90 s). How to measure it: docs/operating.md."`
+}
+
 // Service is what starter and worker share.
 type Service struct {
 	Kubernetes
@@ -73,9 +79,7 @@ type Service struct {
 	Telemetry
 	Reasons Reasons
 	Redis   Redis
-	// ReportingDelay is a policy of the cluster's drivers, and starter and worker go by
-	// the same one.
-	ReportingDelay DriverDurations `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long after the fact the health in a Pod's status may still be the old one, for all drivers and for single ones: the driver's health timeout (30 s unless it asks for another) and the kubelet's pause between two looks at a Pod (up to 90 s). How to measure it: docs/operating.md."`
+	Reporting
 }
 
 func (s Service) check() []error {
@@ -85,9 +89,11 @@ func (s Service) check() []error {
 // Client is the configuration of the commands that people run.
 type Client struct {
 	Kubernetes
-	Temporal   Temporal
-	Redis      Redis
-	TemporalUI string `split_words:"true" form:"url" desc:"Address of Temporal's web UI, for links to the workflows of cases. Empty: none are shown."`
+	Temporal Temporal
+	Redis    Redis
+	Reporting
+	LeaderElection LeaderElection `split_words:"true"`
+	TemporalUI     string         `split_words:"true" form:"url" desc:"Address of Temporal's web UI, for links to the workflows of cases. Empty: none are shown."`
 }
 
 func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.check()...) }
@@ -96,8 +102,7 @@ func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.che
 // decides what they need.
 type Doctor struct {
 	Client
-	Mode           string         `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
-	LeaderElection LeaderElection `split_words:"true"`
+	Mode string `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
 }
 
 // Setup is the configuration of `sickbay setup temporal`.

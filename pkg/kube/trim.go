@@ -180,11 +180,11 @@ func trimResources(all corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// trimConditions keeps whether the node is ready.
+// trimConditions keeps whether the node is ready, and since when.
 func trimConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	for _, c := range conditions {
 		if c.Type == corev1.NodeReady {
-			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
 	return nil

@@ -99,7 +99,7 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true, Redis: true}, 1, 3)
 	redis := []string{"SICKBAY_REDIS_ADDRESSES=" + c.stack.RedisAddress()}
 	c.process("worker", "worker", "", slices.Concat(fastEnvironment(), redis)...)
-	c.process("starter", "starter", "", slices.Concat(starterEnvironment(), redis)...)
+	c.process("starter", "starter", "", slices.Concat(starterEnvironment(), []string{"SICKBAY_NODE_RETURN=1s"}, redis)...)
 	o := c.operator()
 	key := c.runPod("train-0")
 	c.eventually("the directory is claimed", 30*time.Second, func(context.Context) error {
@@ -197,9 +197,11 @@ func TestTheTrailTellsWhoDecidedWhatAndWhy(t *testing.T) {
 }
 
 // findsTheSameInTheDirectory compares what the directory answers with what the
-// cluster does: the same but for what the directory doesn't have.
+// cluster does: the same but for what the directory doesn't have, also of a node that
+// is out. O4, O6: its Pods' Healthy is none in either.
 func (o *operator) findsTheSameInTheDirectory(sick device.Key, redis []string) {
 	o.t.Helper()
+	well := o.runPod("train-1")
 	o.wants("from a directory that isn't configured", o.types(o.binary, "devices", "--from", "directory"), 2, "SICKBAY_REDIS_ADDRESSES")
 	before := o.env
 	o.env = redis
@@ -211,26 +213,67 @@ func (o *operator) findsTheSameInTheDirectory(sick device.Key, redis []string) {
 			return nil, fmt.Errorf("devices --from %s: exit code %d, %w: %s", from, a.code, err, a.err)
 		}
 		for i := range read.Devices {
+			if d := read.Devices[i]; d.Health != "" && d.Stale == "" && (d.Age == nil || d.Age.Confirmed == nil || read.At.Sub(*d.Age.Confirmed) > 2*time.Minute) {
+				return nil, fmt.Errorf("devices --from %s: %s is %s, and its age %+v", from, d.Name, d.Health, d.Age)
+			}
+			read.Devices[i].Age = nil // each knows of another moment
 			if len(read.Devices[i].Holders) == 0 {
 				read.Devices[i].Classes = nil // of a device that nobody holds, the directory has none
 			}
 		}
 		return read.Devices, nil
 	}
-	o.eventually("directory and cluster answer alike", 45*time.Second, func(context.Context) error {
-		cluster, err := list("cluster")
-		if err != nil {
+	alike := func(what string, check func(listing.Device) error) {
+		o.t.Helper()
+		o.eventually("directory and cluster answer alike "+what, 45*time.Second, func(context.Context) error {
+			cluster, err := list("cluster")
+			if err != nil {
+				return err
+			}
+			directory, err := list("directory")
+			if err == nil && !reflect.DeepEqual(cluster, directory) {
+				err = fmt.Errorf("cluster\n%+v\ndirectory\n%+v", cluster, directory)
+			}
+			for _, d := range cluster {
+				if d.Name == well.String() && err == nil {
+					err = check(d)
+				}
+			}
 			return err
+		})
+	}
+	healthy := func(d listing.Device) error {
+		if d.Health != device.Healthy || d.NodeOut != "" {
+			return fmt.Errorf("%s is %s (%s), its node %q", d.Name, d.Health, d.Stale, d.NodeOut)
 		}
-		directory, err := list("directory")
-		if err == nil && !reflect.DeepEqual(cluster, directory) {
-			err = fmt.Errorf("cluster\n%+v\ndirectory\n%+v", cluster, directory)
+		return nil
+	}
+	alike("", healthy)
+	o.setReady(false)
+	alike("while a node is out", func(d listing.Device) error {
+		if d.Health != device.Unknown || d.Stale != device.NodeNotReady || d.NodeOut != device.NodeNotReady {
+			return fmt.Errorf("%s is %s (%s), its node %q", d.Name, d.Health, d.Stale, d.NodeOut)
 		}
-		return err
+		return nil
 	})
+	o.wants("a device of a node that is out", o.types(o.binary, "device", well.String()), 0,
+		well.String()+" can't be judged now: its node node-0 is out (NodeNotReady)", "Healthy (NodeNotReady)", "Next: its node has to come back")
+	for _, from := range []string{"cluster", "directory"} {
+		o.wants("devices from the "+from+" of a node that is out", o.types(o.binary, "devices", "--from", from, "--reason", "NodeNotReady"), 0, "1 node is out: node-0 (NodeNotReady, ")
+	}
+	o.setReady(true)
+	alike("when it is back", healthy)
 	o.wants("a name that isn't in the directory", o.types(o.binary, "devices", "--from", "directory", sick.String()+"0"), 4, "did you mean "+sick.String())
 	o.wants("unmapped faults of the directory", o.types(o.binary, "devices", "--from", "directory", "--unmapped"), 2, "leave --from directory out")
 	o.wants("somewhere else", o.types(o.binary, "devices", "--from", "redis"), 2, "want cluster or directory")
+}
+
+// setReady has the kubelet of node-0 say whether it is ready.
+func (o *operator) setReady(ready bool) {
+	o.t.Helper()
+	if err := o.nodes.SetReady(o.t.Context(), "node-0", ready, "KubeletNotReady", "container runtime is down"); err != nil {
+		o.t.Fatal(err)
+	}
 }
 
 // follow runs `sickbay audit --follow` and returns what waits for its first line.

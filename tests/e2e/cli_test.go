@@ -266,9 +266,11 @@ func TestTheStoryOfACaseThatIsOverIsStillThere(t *testing.T) {
 }
 
 // Without a worker, and then without Temporal, the commands say what they know and
-// what they lack, by exit code 3.
+// what they lack, by exit code 3. That no starter leads stands above each answer.
+// O7: what the cluster says then isn't what somebody watches.
 func TestTheCommandLineAnswersWithoutWorkersAndWithoutTemporal(t *testing.T) {
 	s := startCLI(t)
+	s.kill("starter")
 	s.kill("worker")
 	s.wants("device without a worker", s.types(s.binary, "device", s.sick.String()), 3,
 		"Quarantined, waiting for ?", "CaseOpened", "MarkInForce", "Next: not known, because no worker answers", "no worker answers, so cases show what they last wrote down")
@@ -280,6 +282,19 @@ func TestTheCommandLineAnswersWithoutWorkersAndWithoutTemporal(t *testing.T) {
 	s.wants("pod without Temporal", s.types(s.binary, "pod", "default/train-0"), 3, "is out of service", "Temporal is away")
 	s.wants("a device that isn't, without Temporal", s.types(s.binary, "device", "gpu.example.com/node-0/gpu-9"), 4, "whether it has a case can't be told without Temporal")
 	s.wants("counts without Temporal", s.types(s.binary, "devices", "--counts"), 3, "Quarantined  1", "Temporal is away")
+
+	const nobody = "sickbay: Sickbay itself can't see: no starter leads since "
+	s.eventually("each command says that nobody watches", 30*time.Second, func(context.Context) error {
+		for _, command := range [][]string{{"devices"}, {"device", s.sick.String()}, {"pod", "default/train-0"}} {
+			if a := s.types(s.binary, command...); !strings.HasPrefix(a.err, nobody) || !strings.Contains(a.err, "when Lease sickbay/sickbay-starter was last renewed") {
+				return fmt.Errorf("%v said %q", command, a.err)
+			}
+		}
+		return nil
+	})
+	if story := s.story(s.sick); len(story.Blind) != 1 {
+		s.t.Errorf("the story as JSON says %q of what Sickbay can't see", story.Blind)
+	}
 }
 
 // Entries that lead to no one device have a listing of their own, and show with
@@ -355,6 +370,7 @@ func TestTheCommandLineLivesWithItsUsersRights(t *testing.T) {
 	rules := func(resources ...string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}},
 			{APIGroups: []string{"resource.k8s.io"}, Resources: resources, Verbs: []string{"list"}},
 		}
 	}

@@ -56,6 +56,12 @@ func BelievedText(evidence device.Evidence) string {
 	switch evidence.Stale {
 	case device.Fresh:
 		return orDash(string(evidence.Value))
+	case device.NodeSilent:
+		return "Unknown, although Healthy is what its node's kubelet last wrote (NodeSilent: the node gives no sign of life)"
+	case device.NodeNotReady:
+		return "Unknown, although the kubelet goes on saying Healthy (NodeNotReady: the node isn't ready)"
+	case device.DriverAbsent:
+		return "Unknown, although the kubelet goes on saying Healthy (DriverAbsent: the driver's slices are gone or incomplete)"
 	case device.PluginAbsent:
 		return "Unknown, although the kubelet goes on saying Healthy (PluginAbsent: nothing of the resource is allocatable on the node)"
 	case device.NotListed:
