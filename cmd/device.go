@@ -38,7 +38,8 @@ what happens next and when, or whose turn it is. Between them:
              and whether it is in force, operators' words, its workflow
   Evidence   what each Pod says of the device: since when (AGE), and the status
              version, the Pod's resourceVersion at which it first said so. Without
-             a case nobody keeps that: "≤" is then before the Pod's present one
+             a case nobody keeps that: "≤" is then before the Pod's present one.
+             The line below says how old all of it may be
   On the same chip
              its parent, its children, and other parts of its chip
   Timeline   what was decided, when and by whom, as Temporal keeps it; cases that

@@ -42,10 +42,13 @@ func newDevices(streams Streams) *cobra.Command {
   DEVICE   driver/pool/device, or node|resource|ID for a device plugin's
   HEALTH   the worst that Pods report now; "-" where no Pod reports on it,
            NotListed where neither a slice nor a Pod names it, Unknown also
-           where its case doesn't believe a Healthy
+           where a Healthy can't be believed
   PHASE    where its case stands; "-" without a case
   WAITING  what the case waits for
-  REASON   the reason code of the case
+  REASON   the reason code of the case; without one, why a Healthy can't be
+           believed: NodeSilent and NodeNotReady (its node is out, by the word of
+           the node controller and the kubelet), DriverAbsent (its slices are gone
+           or incomplete), PluginAbsent (nothing of the resource is allocatable)
   MARK     what keeps it out of new allocations: InForce, Observed (mode observe,
            nothing is made), Advisory (nothing to mark it with: a device plugin's
            device, or an API that isn't served), Refused, Changed …
@@ -73,10 +76,15 @@ the cluster: the way for dashboards, scripts and fleets of many thousand devices
 It needs SICKBAY_REDIS_ADDRESSES, says how old it is where it isn't current, knows
 no unmapped faults and takes no --class. Where the directory is away, the cluster answers, and the command says so.
 
-By default the command reads ResourceSlices, ResourceClaims, DeviceClasses, Pods and
-DeviceTaintRules, and asks Temporal for the open cases. Without Temporal it
-answers from the marks and says so; what it could not read is said on standard
-error.
+By default the command reads ResourceSlices, ResourceClaims, DeviceClasses, Pods, Nodes
+and DeviceTaintRules, and asks Temporal for the open cases. Without Temporal it
+answers from the marks and says so. What it could not read, and what Sickbay itself
+can't see now (no starter leads, or one that can't watch), is said on standard
+error, above the answer.
+
+-o wide and JSON have how old what is reported may be, apart from what it is:
+CONFIRMED is how long ago at most node and driver stood behind it, LAG by how much
+longer the driver's own word may be behind (SICKBAY_REPORTING_DELAY).
 ` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay devices --faulty --sort-by since
   sickbay devices --watch

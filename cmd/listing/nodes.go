@@ -44,10 +44,13 @@ func nodeView(node *corev1.Node) (Node, bool) {
 // (k8s.io/kubernetes pkg/controller/nodelifecycle); a kubelet that lives and isn't
 // ready says False.
 func (n Node) Out() device.Staleness {
-	return device.Surroundings{
-		WatchCurrent: true, LeaseAdvancing: n.Ready != corev1.ConditionUnknown, NodeReady: n.Ready == corev1.ConditionTrue,
-		PoolComplete: true, Offer: device.Offer{Allocatable: 1},
-	}.Freshness(device.PathDRA)
+	switch n.Ready {
+	case corev1.ConditionTrue:
+		return device.Fresh
+	case corev1.ConditionFalse:
+		return device.NodeNotReady
+	}
+	return device.NodeSilent
 }
 
 // Outage is a node that is out.
@@ -76,14 +79,19 @@ func (l Listing) Outages() []Outage {
 // doubts says why a Healthy that a Pod on a node reports can't be believed, as far as
 // what was read shows. What couldn't be read casts no doubt: that is said as a problem.
 func (j *joiner) doubts(key device.Key, node string) device.Staleness {
-	around := device.Surroundings{WatchCurrent: true, LeaseAdvancing: true, NodeReady: true, PoolComplete: true, Offer: device.Offer{Allocatable: 1}}
 	if j.nodes != nil {
-		n := j.nodes[node] // of a node that isn't there, nothing speaks
-		around.LeaseAdvancing, around.NodeReady = n.Ready != corev1.ConditionUnknown, n.Ready == corev1.ConditionTrue
-		around.Offer = n.Offers[key.Resource]
+		n, there := j.nodes[node]
+		switch out := n.Out(); {
+		case !there:
+			return device.NodeNotReady // as the starter calls a node that it doesn't see
+		case out != device.Fresh:
+			return out
+		case key.Path() == device.PathPlugin && !n.Offers[key.Resource].Vouched():
+			return device.PluginAbsent
+		}
 	}
-	if j.byPool != nil {
-		around.PoolComplete = j.byPool[device.PoolKey{Driver: key.Driver, Pool: key.Pool}].Complete
+	if j.byPool != nil && key.Path() == device.PathDRA && !j.byPool[device.PoolKey{Driver: key.Driver, Pool: key.Pool}].Complete {
+		return device.DriverAbsent
 	}
-	return around.Freshness(key.Path())
+	return device.Fresh
 }

@@ -44,7 +44,7 @@ func TestAHealthyIsShownOnlyAsFarAsItsSurroundingsBearItOut(t *testing.T) {
 		"its kubelet says that it isn't ready": {func(c *Cluster) { c.Nodes[0].Ready, c.Nodes[0].Since = corev1.ConditionFalse, since },
 			device.NodeNotReady, device.NodeNotReady, device.NodeNotReady, at(5 * time.Minute)},
 		"its kubelet never came up": {func(c *Cluster) { c.Nodes[0].Ready, c.Nodes[0].Since = "", time.Time{} },
-			device.NodeNotReady, device.NodeNotReady, device.NodeNotReady, nil},
+			device.NodeSilent, device.NodeSilent, device.NodeSilent, nil},
 		"the node is deleted":            {func(c *Cluster) { c.Nodes = []Node{} }, device.NodeNotReady, device.NodeNotReady, "", nil},
 		"the driver's slices are gone":   {func(c *Cluster) { c.Slices = []device.Slice{} }, device.DriverAbsent, "", "", nil},
 		"a slice of the pool is missing": {func(c *Cluster) { c.Slices[0].SliceCount = 2 }, device.DriverAbsent, "", "", nil},
