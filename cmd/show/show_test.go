@@ -256,3 +256,65 @@ func TestAFormatThatThereIsNot(t *testing.T) {
 		t.Errorf("error %v, want one that names the formats", err)
 	}
 }
+
+// O6: why the devices of a dead node are Unknown shows without a look at any of them.
+// O4: how old evidence may be stands beside it, and never for it.
+func TestTheTableNamesTheNodesThatAreOutAndHowOldEvidenceMayBe(t *testing.T) {
+	at := func(before time.Duration) *listing.Age {
+		confirmed := now.Add(-before)
+		return &listing.Age{Confirmed: &confirmed, Lag: "2m0s"}
+	}
+	l := listing.Listing{At: now, Devices: []listing.Device{
+		{Name: "a", Node: "node-1", Listed: true, Health: device.Unknown, Stale: device.NodeSilent, NodeOut: device.NodeSilent, Age: at(5 * time.Minute)},
+		{Name: "b", Node: "node-1", Listed: true, NodeOut: device.NodeSilent},
+		{Name: "c", Node: "node-2", Listed: true, Health: device.Healthy, Age: at(55 * time.Second)},
+		{Name: "d", Node: "node-2", Listed: true, Health: device.Unknown, Stale: device.PluginAbsent, Age: &listing.Age{Lag: listing.Unbounded}},
+	}}
+	for format, want := range map[Format]string{
+		Table: `DEVICE  NODE    HEALTH   PHASE  WAITING  REASON        MARK  HOLDERS  SINCE
+a       node-1  Unknown  -      -        NodeSilent    -     -        -
+b       node-1  -        -      -        NodeSilent    -     -        -
+c       node-2  Healthy  -      -        -             -     -        -
+d       node-2  Unknown  -      -        PluginAbsent  -     -        -
+
+4 devices: 4 without a case
+1 node is out: node-1 (NodeSilent, 2 devices); nothing is concluded about devices there until it is back
+`,
+		Wide: `DEVICE  NODE    HEALTH   PHASE  WAITING  REASON        MARK  HOLDERS  SINCE  CLASS  SEVERITY  EPOCH  ATTEMPT  SOURCE  WORKFLOW  CONFIRMED  LAG        MESSAGE
+a       node-1  Unknown  -      -        NodeSilent    -     -        -      -      -         -      -        -       -         ≤5m        2m0s       -
+b       node-1  -        -      -        NodeSilent    -     -        -      -      -         -      -        -       -         -          -          -
+c       node-2  Healthy  -      -        -             -     -        -      -      -         -      -        -       -         ≤55s       2m0s       -
+d       node-2  Unknown  -      -        PluginAbsent  -     -        -      -      -         -      -        -       -         ?          unbounded  -
+
+4 devices: 4 without a case
+1 node is out: node-1 (NodeSilent, 2 devices); nothing is concluded about devices there until it is back
+`,
+	} {
+		var out strings.Builder
+		if err := Print(&out, l, format, false); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("-o %s printed\n%s\nwant\n%s", format, out.String(), want)
+		}
+	}
+}
+
+// O7: that nobody watches stands above a table that goes on showing, and is news.
+func TestWhatSickbayCannotSeeStandsAboveTheTable(t *testing.T) {
+	var out strings.Builder
+	screen := NewScreen(&out, Table, false, nil)
+	l := sample()
+	for _, blind := range [][]string{nil, {"no starter leads"}, {"no starter leads"}, nil} {
+		l.Blind = blind
+		if err := screen.Show(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(out.String(), "\n10:00:00 UTC\n"); n != 2 {
+		t.Errorf("it was drawn %d times, want thrice: whenever that changes", n+1)
+	}
+	if want := "10:00:00 UTC\n! Sickbay itself can't see: no starter leads\nDEVICE "; strings.Count(out.String(), want) != 1 {
+		t.Errorf("shown as\n%s\nwant once\n%s…", out.String(), want)
+	}
+}

@@ -78,7 +78,11 @@ func outageLine(l listing.Listing) string {
 		}
 		named = append(named, fmt.Sprintf("%s (%s, %s)", oneLine(n.Node), n.Why, count(n.Devices, "device", "devices")))
 	}
-	return count(len(nodes), "node is out", "nodes are out") + ": " + strings.Join(named, ", ") + "; nothing is concluded about devices there until they are back"
+	back := "they are back"
+	if len(nodes) == 1 {
+		back = "it is back"
+	}
+	return count(len(nodes), "node is out", "nodes are out") + ": " + strings.Join(named, ", ") + "; nothing is concluded about devices there until " + back
 }
 
 // count writes a number with its noun.

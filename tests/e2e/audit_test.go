@@ -213,7 +213,7 @@ func (o *operator) findsTheSameInTheDirectory(sick device.Key, redis []string) {
 			return nil, fmt.Errorf("devices --from %s: exit code %d, %w: %s", from, a.code, err, a.err)
 		}
 		for i := range read.Devices {
-			if d := read.Devices[i]; d.Health != "" && d.Stale == "" && (d.Age == nil || d.Age.Confirmed == nil || read.At.Sub(*d.Age.Confirmed) > 2*time.Minute) {
+			if d := read.Devices[i]; d.Health != "" && d.Stale == "" && d.NodeOut == "" && (d.Age == nil || d.Age.Confirmed == nil || read.At.Sub(*d.Age.Confirmed) > 2*time.Minute) {
 				return nil, fmt.Errorf("devices --from %s: %s is %s, and its age %+v", from, d.Name, d.Health, d.Age)
 			}
 			read.Devices[i].Age = nil // each knows of another moment
