@@ -214,6 +214,10 @@ func (d *decision) scheduleLook(asked time.Time) {
 		}
 	case c.Phase == PhaseRestricted && c.Absence == nil:
 		window = d.hysteresis()
+		if d.goodFor(window) {
+			// What is still missing, no look brings: the mark has to go.
+			window, promising = 0, false
+		}
 		if !promising {
 			pause *= patience
 		}
@@ -298,6 +302,8 @@ func (d *decision) adoptedGone() {
 			c.Reason, c.Message, c.GraceUntil = missingReason, "", d.now.Add(d.p.Grace)
 		}
 		d.notify(NoticePhase, true, "the mark to adopt is gone; suspected as before")
+	case c.Phase == PhaseGone && former == PhaseSuspect:
+		// Nothing kept it out before.
 	default:
 		d.close(EndMarkGone, "the mark to adopt is gone")
 	}
@@ -305,8 +311,11 @@ func (d *decision) adoptedGone() {
 
 func (d *decision) confirmAdopted(e Looked) {
 	c := &d.c
-	if c.Phase != PhaseGone {
+	switch {
+	case c.Phase != PhaseGone:
 		c.Former = PhaseNone
+	case c.Former == PhaseSuspect && e.Mark.Restricted:
+		c.Former = PhaseRestricted
 	}
 	c.Mark.State, c.Mark.Name = MarkInForce, e.Mark.Name
 	c.Mark.InForceSince, c.Mark.ConfirmedAt = d.now, d.now

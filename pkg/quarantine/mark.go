@@ -171,6 +171,8 @@ func (d *decision) adoptBeside(found MarkFound) {
 	switch {
 	case d.c.Phase == PhaseRestricted:
 		d.c.Former = PhaseRestricted
+	case d.p.Rules >= rulesOfUnknown && d.c.Phase == PhaseGone && found.Restricted:
+		// It says nothing of the device that isn't known, and a look confirms it first.
 	case d.c.Former != PhaseRetired:
 		d.c.Former = PhaseQuarantined
 	}

@@ -214,7 +214,7 @@ func (d *decision) waitingInRestriction() Waiting {
 		return WaitingForNothing
 	case c.Outage != nil:
 		return WaitingForNode
-	case good && c.Mark.outdated():
+	case good && c.Mark.outdated() && d.p.Mode == ModeEnforce:
 		return WaitingForMark
 	case good, c.OnTrial:
 		// Mode observe removes nothing.

@@ -338,10 +338,13 @@ func TestARestrictedDeviceComesBackByTheShortWay(t *testing.T) {
 		err := quarantine.Refuse(l.c, quarantine.Message{Verb: quarantine.VerbRelease, Actor: "oncall@example.com", Reason: "looks fine"})
 		l.must(err != nil && strings.Contains(err.Error(), "bring the driver back"), "refused: %v", err)
 	})
-	t.Run("mode observe takes nothing away", func(t *testing.T) {
+	t.Run("mode observe takes nothing away, and looks seldom", func(t *testing.T) {
 		l := restricted(t, enforce())
+		l.tell(says(quarantine.VerbExtend))
 		l.p.Mode = quarantine.ModeObserve
-		l.follow(3*hour, backAgain)
+		looks := 0
+		l.follow(3*hour, func() *LookedBuilder { looks++; return backAgain() })
+		l.must(looks < 30, "%d looks in three hours", looks)
 		l.must(l.c.Phase == quarantine.PhaseRestricted && l.c.Mark.State == quarantine.MarkInForce && l.c.Waiting == quarantine.WaitingForOperator, "the mark stays")
 		l.p.Mode = quarantine.ModeEnforce
 		l.tell(woke())
@@ -508,4 +511,23 @@ func TestAGoneDevicesMarkSaysWhatTheDeviceWasBefore(t *testing.T) {
 			l.must(put.Restricted == tc.restricted && put.Retired == tc.retired, "its mark says restricted %t, retired %t", put.Restricted, put.Retired)
 		})
 	}
+}
+
+// U2: that the mark of an earlier restriction is told of late, when it is long removed
+// and the device gone, makes nothing of a device that was only suspected.
+func TestAMarkThatIsToldOfTooLateRestrictsNothing(t *testing.T) {
+	l := live(t, gpu, enforce())
+	l.tell(lost(MakeReading("train-0").Unknown()))
+	l.tell(missing(device.NodeDeleted))
+	l.now = l.now.Add(2 * minute)
+	l.tell(woke())
+	l.tell(MakeLooked().Missing(device.NodeDeleted).Answer())
+	l.must(l.c.Phase == quarantine.PhaseGone && l.c.Former == quarantine.PhaseSuspect, "it is gone")
+	late := oldMark()
+	late.Restricted, late.Reason, late.Severity = true, reason.HealthUnknown, reason.SeverityMinor
+	l.tell(markSeen(late))
+	l.now = l.now.Add(sec)
+	l.tell(MakeLooked().Missing(device.NodeDeleted).Answer())
+	l.must(l.c.Phase == quarantine.PhaseGone && l.c.Former == quarantine.PhaseSuspect && l.c.Mark.State == quarantine.MarkNone, "it is as before, and owes %q", l.owes())
+	l.must(!strings.Contains(l.owes(), "PutMark"), "it owes %q", l.owes())
 }

@@ -364,7 +364,7 @@ func (l *life) rest() {
 	l.check()
 	limit := l.endsAt.Sub(l.chaosUntil)
 	if most := 60 + 6*int(limit/time.Hour); l.looked > most && l.reopened == 0 {
-		l.fail("%d looks in %s of a world that holds still, want at most %d", l.looked, limit, most)
+		l.fail("%d looks in %s of a world that holds still, want at most %d: %+v\n%s", l.looked, limit, most, *l.cluster, brief(l.last))
 	}
 	c := l.last
 	if l.env == nil || !c.Open() {
