@@ -272,7 +272,7 @@ const jitterPart = 5
 // case, so that a replay comes to the same.
 func (d *decision) pause(tries int) time.Duration {
 	pause := d.p.backoff(tries)
-	if d.p.Rules < rulesOfUnknown {
+	if d.p.Rules < rulesOfUnknown || d.c.Phase != PhaseSuspect && d.c.Phase != PhaseRestricted {
 		return pause
 	}
 	const parts = 1024
