@@ -23,6 +23,8 @@ type Listed struct {
 	Name string
 	// Attributes holds the string attributes, by their full name.
 	Attributes map[string]string
+	// DriverVersion is the version of the device's driver, if published.
+	DriverVersion string
 	// Consumes is what the device draws from shared counters (KEP-4815): devices
 	// that draw from one counter set sit on the same chip.
 	Consumes []CounterUse
@@ -61,6 +63,8 @@ type PoolDevice struct {
 	// Parent is the uuid of the chip that a partition belongs to, if published.
 	Parent   string
 	Consumes []CounterUse
+	// DriverVersion is the version of the device's driver, if published.
+	DriverVersion string
 }
 
 // Find returns the pool's device of that name.
@@ -99,7 +103,7 @@ func AssemblePool(key PoolKey, all []Slice) Pool {
 				Key:         k,
 				Incarnation: incarnationOf(d.Attributes),
 				Parent:      attribute(d.Attributes, "parentUUID"),
-				Consumes:    d.Consumes,
+				Consumes:    d.Consumes, DriverVersion: d.DriverVersion,
 			})
 		}
 	}

@@ -90,7 +90,10 @@ func (d *decision) reachDeadlines() {
 	if d.Phase != Holding || d.now.Before(d.Until) {
 		return
 	}
-	d.Phase, d.NextAt = Pacing, d.Until
+	d.Phase = Pacing
+	if d.NextAt.Before(d.Until) {
+		d.NextAt = d.Until
+	}
 	d.notify(NoticeAsks, true, fmt.Sprintf("%s held for %s, its maximum, and %s still %s: lets one through every %s from now on. Is that right? Send wait to hold longer, or admit to let all through at once",
 		d.Scope, d.Until.Sub(d.Since).Round(time.Second), people(d.Levels.Now), d.what(), d.p.pace(d.Scope)))
 }

@@ -132,6 +132,7 @@ func (c *Count) add(l Level) {
 // Tally counts levels by scope.
 type Tally struct {
 	thresholds Thresholds
+	totals     map[Pair]int
 	cluster    *Count
 	drivers    map[string]*Count
 	pairs      map[Pair]*Count
@@ -140,7 +141,7 @@ type Tally struct {
 // NewTally counts. totals are the devices that report a health, by driver and node.
 // The order of levels says which devices are named, and nothing else.
 func NewTally(thresholds Thresholds, levels []Level, totals map[Pair]int) *Tally {
-	t := &Tally{thresholds: thresholds, cluster: newCount(), drivers: map[string]*Count{}, pairs: map[Pair]*Count{}}
+	t := &Tally{thresholds: thresholds, totals: totals, cluster: newCount(), drivers: map[string]*Count{}, pairs: map[Pair]*Count{}}
 	for _, l := range levels {
 		if t.drivers[l.Driver] == nil {
 			t.drivers[l.Driver] = newCount()
@@ -217,37 +218,44 @@ func (t *Tally) Of(scope Scope) Levels {
 	case scope.Node != "":
 		c, enough = t.onNode(scope.Node)
 	case scope.Driver != "":
-		if c = t.drivers[scope.Driver]; c != nil {
-			enough = t.thresholds.OfDriver(c.Total)
+		if c = t.drivers[scope.Driver]; c == nil {
+			c = newCount()
+			for pair, total := range t.totals {
+				if pair.Driver == scope.Driver {
+					c.Total += total
+				}
+			}
 		}
+		enough = t.thresholds.OfDriver(c.Total)
 	default:
 		c = t.cluster
 		enough = 2 * t.thresholds.OfDriver(c.Total)
-	}
-	if c == nil {
-		return Levels{}
 	}
 	return Levels{Now: c.Now, Total: c.Total, Enough: enough, Nodes: len(c.Nodes), Oldest: c.Oldest, Sample: c.Sample}
 }
 
 // onNode puts a node's drivers together; enough is what its worst driver needs.
 func (t *Tally) onNode(node string) (*Count, int) {
-	sum, worst, enough := newCount(), -1, 0
-	for _, pair := range slices.SortedFunc(maps.Keys(t.pairs), func(a, b Pair) int { return strings.Compare(a.Driver, b.Driver) }) {
-		c := t.pairs[pair]
+	sum, worst, enough := newCount(), 0, 0
+	for pair, total := range t.totals {
 		if pair.Node != node {
 			continue
 		}
-		sum.Now, sum.Fresh, sum.Total = sum.Now+c.Now, sum.Fresh+c.Fresh, sum.Total+c.Total
-		sum.Nodes[node] = struct{}{}
+		sum.Total += total
+		c := t.pairs[pair]
+		if c == nil {
+			continue
+		}
+		sum.Now, sum.Nodes[node] = sum.Now+c.Now, struct{}{}
 		sum.Sample = append(sum.Sample, c.Sample...)
 		if !c.Oldest.IsZero() && (sum.Oldest.IsZero() || c.Oldest.Before(sum.Oldest)) {
 			sum.Oldest = c.Oldest
 		}
-		if c.Now > worst {
-			worst, enough = c.Now, t.thresholds.OfNode(c.Total)
+		if needs := t.thresholds.OfNode(total); c.Now > worst || c.Now == worst && needs > enough {
+			worst, enough = c.Now, needs
 		}
 	}
+	slices.Sort(sum.Sample)
 	sum.Sample = sum.Sample[:min(len(sum.Sample), maxSample)]
 	return sum, enough
 }

@@ -123,7 +123,7 @@ func trimRequests(requests []resourcev1.DeviceRequest) []resourcev1.DeviceReques
 }
 
 // TrimSlice keeps a slice's pool, node, and of its devices the names, string
-// attributes and counters.
+// attributes, the driver's version and counters.
 func TrimSlice(object any) (any, error) {
 	slice, ok := object.(*resourcev1.ResourceSlice)
 	if !ok {
@@ -136,7 +136,7 @@ func TrimSlice(object any) (any, error) {
 	for _, d := range slice.Spec.Devices {
 		kept := resourcev1.Device{Name: d.Name, ConsumesCounters: d.ConsumesCounters}
 		for name, value := range d.Attributes {
-			if value.StringValue == nil {
+			if value.StringValue == nil && !isDriverVersion(name) {
 				continue
 			}
 			if kept.Attributes == nil {

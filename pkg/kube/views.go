@@ -159,7 +159,7 @@ func SliceView(slice *resourcev1.ResourceSlice) device.Slice {
 	}
 	for _, d := range slice.Spec.Devices {
 		view.Devices = append(view.Devices, device.Listed{
-			Name: d.Name, Attributes: stringAttributes(d), Consumes: counterUses(d),
+			Name: d.Name, Attributes: stringAttributes(d), Consumes: counterUses(d), DriverVersion: driverVersion(d),
 		})
 	}
 	return view
@@ -177,6 +177,26 @@ func stringAttributes(d resourcev1.Device) map[string]string {
 		attributes[string(name)] = *value.StringValue
 	}
 	return attributes
+}
+
+// isDriverVersion tells whether an attribute is the version of a driver, as NVIDIA's
+// publishes it (dra-driver-nvidia-gpu, deviceinfo.go) and others do after it.
+func isDriverVersion(name resourcev1.QualifiedName) bool {
+	text := string(name)
+	return text == "driverVersion" || strings.HasSuffix(text, "/driverVersion")
+}
+
+func driverVersion(d resourcev1.Device) string {
+	for name, value := range d.Attributes {
+		switch {
+		case !isDriverVersion(name):
+		case value.VersionValue != nil:
+			return *value.VersionValue
+		case value.StringValue != nil:
+			return *value.StringValue
+		}
+	}
+	return ""
 }
 
 // counterUses lists what a device draws from shared counters, sorted. Fractions
