@@ -41,15 +41,26 @@ func (t *tracker) owes(r *record) (urgency, bool) {
 		return urgencyFault, true
 	case open || r.adopt || r.inventory.wanted && r.inventory.open:
 		return urgencyCase, true
-	case r.maybe && (r.inventory.wanted || r.markNews != nil || t.untold(r)):
+	case r.maybe && (r.inventory.wanted || r.markNews != nil || t.tellable(r)):
 		return urgencyNews, true
 	}
 	return 0, false
 }
 
 // owesReadings tells whether readings call for a case that doesn't know them:
-// open for any, grave where one is a fault and not only an Unknown.
+// open for any, grave where one is a fault and not only an Unknown. What waits for an
+// incident calls for none yet.
 func (t *tracker) owesReadings(r *record) (grave, open bool) {
+	grave, open = t.callsFor(r)
+	switch {
+	case grave && t.inCrowd(r), open && !grave && t.waits(r):
+		return false, false
+	}
+	return grave, open
+}
+
+// callsFor is owesReadings without a look at what else there is.
+func (t *tracker) callsFor(r *record) (grave, open bool) {
 	for _, s := range r.readings {
 		switch {
 		case s.worst != nil:
@@ -64,6 +75,17 @@ func (t *tracker) owesReadings(r *record) (grave, open bool) {
 		}
 	}
 	return grave, open
+}
+
+// tellable tells whether readings are news to an open case. While a case waits to be
+// opened, only one that is known to be open is told.
+func (t *tracker) tellable(r *record) bool {
+	if !r.opened && t.guard != nil {
+		if _, calls := t.callsFor(r); calls {
+			return false
+		}
+	}
+	return t.untold(r)
 }
 
 func (t *tracker) untold(r *record) bool {
@@ -108,7 +130,7 @@ func (t *tracker) next(r *record) delivery {
 		return t.readingsDue(r, true)
 	case r.inventory.wanted && r.inventory.open:
 		return delivery{event: r.inventory.want, open: true}
-	case t.untold(r):
+	case t.tellable(r):
 		return t.readingsDue(r, false)
 	case r.markNews != nil:
 		return delivery{event: *r.markNews}
@@ -186,7 +208,7 @@ func (t *tracker) delivered(d delivery) {
 			return
 		}
 		if d.open {
-			r.maybe, r.checked = true, true
+			r.maybe, r.opened, r.checked = true, true, true
 		}
 		switch e := d.event.(type) {
 		case quarantine.Observed:
@@ -224,6 +246,7 @@ func (t *tracker) readingsTold(r *record, d delivery) {
 			delete(r.readings, uid)
 		}
 	}
+	t.follow(r)
 }
 
 func (t *tracker) inventoryTold(r *record, e quarantine.Inventory) {
@@ -268,7 +291,7 @@ func (t *tracker) caseLost(key device.Key) {
 }
 
 func (t *tracker) caseOver(r *record) {
-	r.maybe, r.markNews = false, nil
+	r.maybe, r.opened, r.markNews = false, false, nil
 	r.adopt, r.checked = r.mark != nil, r.mark != nil
 	if !r.inventory.open {
 		r.inventory.wanted = false
@@ -290,7 +313,7 @@ func (t *tracker) caseFound(key device.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r := t.devices[key]; r != nil {
-		r.checked = true
+		r.checked, r.opened = true, true
 	}
 }
 

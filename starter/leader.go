@@ -200,6 +200,13 @@ func (s *Starter) lead(ctx context.Context) {
 		work.Go(func() { s.showLevels(checking) })
 	}
 	s.tracker.attach(q.add)
+	if s.options.Incidents != nil {
+		telling := &reporter{
+			tracker: s.tracker, incidents: s.options.Incidents, settling: s.settling, identity: s.options.Identity,
+			clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send,
+		}
+		work.Go(func() { telling.run(checking) })
+	}
 	s.log.Info("levels compared", "waiting", q.Len())
 	send.run(working, s.options.Workers)
 	stop()

@@ -43,6 +43,8 @@ func (m *metrics) register(r prometheus.Registerer, s *Starter) error {
 		telemetry.WideTaintRules.Value(func() float64 { return float64(t.wideRules()) }),
 		telemetry.WatchAge.Read(s.eyes.ages),
 		telemetry.OpenCases.Read(s.census.read),
+		telemetry.OpenIncidents.Read(t.openIncidents),
+		telemetry.HeldDevices.Read(t.heldDevices),
 		telemetry.UnmappedFaults.Read(counted(func() map[string]int {
 			counts := map[string]int{}
 			for _, u := range t.unmappedFaults() {

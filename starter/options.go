@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
@@ -128,6 +129,10 @@ type Options struct {
 	Dynamic    dynamic.Interface
 	Cases      Cases
 	Answers    Answers
+	// Incidents keeps many devices at once from becoming cases one by one, by Storm; nil
+	// is nobody.
+	Incidents Incidents
+	Storm     Storm
 	// Counter counts open cases, for a metric; nil is not at all.
 	Counter    Counter
 	Catalogue  *reason.Catalogue
@@ -169,6 +174,9 @@ func (o Options) withDefaults() Options {
 	if o.CheckRate == 0 {
 		o.CheckRate = 20
 	}
+	if o.Storm.Thresholds == (incident.Thresholds{}) {
+		o.Storm.Thresholds = incident.DefaultThresholds()
+	}
 	o.Timing = o.Timing.withDefaults()
 	return o
 }
@@ -193,6 +201,12 @@ func (o Options) Validate() error {
 	}
 	if o.CheckRate < 0 {
 		errs = append(errs, fmt.Errorf("starter option CheckRate is %d; want at least 1 per second", o.CheckRate))
+	}
+	if err := o.withDefaults().Storm.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("starter option Storm: %w", err))
+	}
+	if o.Storm.Gather < 0 || o.Storm.Window < 0 {
+		errs = append(errs, fmt.Errorf("starter option Storm: gather %s, window %s: want none below zero", o.Storm.Gather, o.Storm.Window))
 	}
 	for _, driver := range slices.Sorted(maps.Keys(o.Drivers)) {
 		switch policy := o.Drivers[driver]; policy.Unknown {

@@ -219,16 +219,27 @@ func (t *tracker) pairKnown(r *record) {
 
 // changed follows a change of what is said of a device.
 func (t *tracker) changed(r *record) {
-	for _, s := range r.readings {
-		if t.bad(r, s.now) {
-			r.maybe = true
-		}
+	t.follow(r)
+	// Of an Unknown that waits nobody was told, so that nobody need be told that it
+	// is over. Another starter may have led when it began: then somebody may.
+	if t.anyBad(r) && !(t.leading() && t.held(r) && r.fault.since.IsZero()) {
+		r.maybe = true
 	}
 	if p := t.poolOf(r.key); p != nil && p.unlisted(r.key) {
 		p.dirty = true
 	}
 	t.touch(r.key)
 	t.shift(r.key)
+}
+
+// anyBad tells whether any reading calls for a case.
+func (t *tracker) anyBad(r *record) bool {
+	for _, s := range r.readings {
+		if t.bad(r, s.now) {
+			return true
+		}
+	}
+	return false
 }
 
 // note records an Unhealthy that the catalogue doesn't lay at the device's door:
@@ -291,6 +302,7 @@ func (t *tracker) endReadings(p *pod) {
 		last := r.readings[uid]
 		if !r.maybe && !last.now.Fault && last.worst == nil {
 			delete(r.readings, uid)
+			t.follow(r)
 			t.shift(key)
 			t.dropIfIdle(r)
 			continue

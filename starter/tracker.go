@@ -30,6 +30,8 @@ type tracker struct {
 	settling  *settling
 	log       *slog.Logger
 	metrics   *metrics
+	// guard is nil where nobody keeps incidents.
+	guard *guard
 
 	mu sync.Mutex
 	// notify is told of devices that have something to be told. It is nil while
@@ -107,6 +109,11 @@ type record struct {
 	readings map[string]*said
 	// maybe is set while a case may exist: something bad was seen, or a mark is there.
 	maybe bool
+	// opened is set while this starter knows that a case is open.
+	opened bool
+	// unknown and fault are how long it has been so; see guard.
+	unknown episode
+	fault   fault
 	// watched counts readings that the catalogue only watches.
 	watched int
 
@@ -152,7 +159,12 @@ func (s *said) toldBeforeItEnded() bool {
 type pair struct{ driver, node string }
 
 func newTracker(o Options, settling *settling, m *metrics) *tracker {
+	var many *guard
+	if o.Incidents != nil {
+		many = newGuard(o.Storm)
+	}
 	return &tracker{
+		guard:     many,
 		following: o.Clock.Now(),
 		clock:     o.Clock, catalogue: o.Catalogue, drivers: o.Drivers, timing: o.Timing, settling: settling, log: o.Log, metrics: m,
 		pods: map[string]*pod{}, podNames: map[string]string{}, claims: map[string]device.Claim{},
@@ -259,8 +271,10 @@ func (t *tracker) attach(notify func(device.Key, urgency)) {
 	t.do(func() {
 		t.expire()
 		t.notify = notify
+		t.guard.begin()
 		for key, record := range t.devices {
 			record.checked = false
+			record.maybe = record.maybe || t.anyBad(record)
 			t.touch(key)
 		}
 	})

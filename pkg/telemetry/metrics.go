@@ -112,9 +112,22 @@ var (
 		Help:   "Open cases, as the leading starter counts them in Temporal every 30 s; without the search attributes there are none to count by.",
 		Labels: []Label{phaseLabel, driverLabel},
 	}
+	OpenIncidents = Metric{
+		Name: "sickbay_open_incidents", Kind: Gauge, Has: onlyStarter,
+		Help: "Open incidents, as the leading starter knows them. Those that are Unreached can't be told anything: their devices wait.",
+		Labels: []Label{
+			{"kind", "`Storm`: Unknown devices; `Crowd`: Unhealthy ones"},
+			{"phase", "`Holding`, `Pacing`, `Admitted`, `Noted`, `Unreached`"},
+		},
+	}
+	HeldDevices = Metric{
+		Name: "sickbay_held_devices", Kind: Gauge, Has: onlyStarter,
+		Help:   "Devices without a case that wait: Unknown ones that gather or are in a storm, and Unhealthy ones of a crowd.",
+		Labels: []Label{{"kind", "`Storm`, `Crowd`"}},
+	}
 	Decisions = Metric{
 		Name: "sickbay_decisions_total", Kind: Counter, Has: onlyWorker,
-		Help:   "Decisions about cases, by kind, reason code and whether they raise an alert.",
+		Help:   "Decisions about cases and incidents, by kind, reason code and whether they raise an alert.",
 		Labels: []Label{{"kind", "the kinds of docs/audit.md"}, {"reason", "reason codes of the catalogue; `Other` for one that a mark carries and the catalogue doesn't have"}, {"alert", "`true`, `false`"}},
 	}
 	MarkDelay = Metric{
@@ -229,7 +242,7 @@ func Sections() []Section {
 	return []Section{
 		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnmappedFaults, UnmonitoredDevices, NotedFaults, WideTaintRules, WatchCurrent, WatchAge}},
 		{"How it is handed on", []Metric{Leading, Signals, DuplicatesDropped, SendRetries, SignalDelay, QueueDepth}},
-		{"What comes of it", []Metric{OpenCases, Decisions, MarkDelay, PhaseTime, KubernetesEvents}},
+		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, MarkDelay, PhaseTime, KubernetesEvents}},
 		{"Calls of the Kubernetes API", []Metric{KubernetesRequests, KubernetesRequestTime, Evictions}},
 		{"The directory", []Metric{
 			DirectoryWrites, DirectoryDifferences, DirectoryLostShards, DirectoryErrors, DirectoryOverflows, DirectoryWaiting,
