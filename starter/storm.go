@@ -36,8 +36,9 @@ type episode struct {
 	since time.Time
 	// until is when it was last over; zero while it lasts.
 	until time.Time
-	// through is set once an incident let the device through.
-	through bool
+	// through is set once an incident let the device through, counted once one that
+	// it was in is over: it makes no other begin.
+	through, counted bool
 }
 
 // guard is what is known of many devices at once. It is a part of the tracker, under
@@ -226,7 +227,7 @@ func (t *tracker) levels(now, before time.Time) ([]incident.Level, map[incident.
 			Device: key.String(), Pair: incident.Pair{Driver: reading.DriverOf(key), Node: r.node}, Since: e.since,
 			Now: !over || now.Sub(e.until) < g.Gather,
 		}
-		l.Fresh = now.Sub(e.since) <= g.Window || l.Now && !r.opened
+		l.Fresh = !e.counted && now.Sub(e.since) <= g.Window || l.Now && !r.opened
 		all = append(all, l)
 		if t.held(r) {
 			for _, scope := range incident.Storms(l.Node, l.Driver) {
@@ -271,6 +272,7 @@ func (t *tracker) answered(scope incident.Scope, answer incident.Answer) {
 		w.due = t.clock.Now().Add(again)
 		if answer.Phase == incident.Closed {
 			delete(t.guard.scopes, scope)
+			t.countedIn(scope)
 			t.log.Info("incident is over", "incident", scope.String())
 		}
 		switch {
@@ -313,6 +315,18 @@ func (t *tracker) found(scopes []incident.Scope) {
 			t.touch(key)
 		}
 	})
+}
+
+// countedIn keeps what was a part of an incident that is over from making another.
+func (t *tracker) countedIn(scope incident.Scope) {
+	if scope.Kind != incident.Storm {
+		return
+	}
+	for key := range t.guard.unknown {
+		if r := t.devices[key]; r != nil && scope.Covers(r.node, reading.DriverOf(key)) {
+			r.unknown.counted = true
+		}
+	}
 }
 
 // letAllThrough has the devices of a scope looked at again.
