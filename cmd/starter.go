@@ -9,6 +9,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/starter"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
+	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
 func newStarter(streams Streams) *cobra.Command {
@@ -71,6 +72,8 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Dynamic:    cluster.untyped,
 		Cases:      cases,
 		Counter:    cases,
+		Incidents:  incidentwf.NewClient(temporal, set.Temporal.TaskQueue),
+		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,
 		Log:        logger,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -355,5 +356,22 @@ func TestARefusedValueShowsNoSecret(t *testing.T) {
 		if err := Load(&Starter{}); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", addresses, err)
 		}
+	}
+}
+
+func TestWithoutVariablesIncidentsAreThoseOfTheCode(t *testing.T) {
+	var starter Starter
+	if err := Load(&starter); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := starter.Thresholds(), incident.DefaultThresholds(); got != want {
+		t.Errorf("thresholds %+v, want %+v", got, want)
+	}
+	var worker Worker
+	if err := Load(&worker); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := worker.Storms(), incident.DefaultPolicy(); got != want {
+		t.Errorf("policy %+v, want %+v", got, want)
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 )
 
 // Starter is the configuration of `sickbay starter`.
 type Starter struct {
 	Service
+	Storm
 	SettleQuiet    time.Duration   `split_words:"true" default:"500ms" min:"1ms" max:"1m" desc:"How long nothing may change after the starter began or listed anew, before it compares what it knows and signals."`
 	SettleLimit    time.Duration   `split_words:"true" default:"5s" min:"1ms" max:"10m" desc:"How long it waits for that quiet at most."`
 	PluginAway     time.Duration   `split_words:"true" default:"30s" min:"1s" max:"10m" desc:"How long nothing of a device-plugin resource may be allocatable on a node before its devices in use count as Unknown. A kubelet that restarts and a plugin that is replaced look like a dead one for that long."`
@@ -25,6 +28,27 @@ type Starter struct {
 }
 
 func (s *Starter) check() []error { return s.Service.check() }
+
+// Storm says when many devices at once are one incident: starter.Storm as variables.
+type Storm struct {
+	StormGather      time.Duration `split_words:"true" default:"10s" min:"1ms" max:"5m" desc:"How long an Unknown waits before it may open a case, so that a storm is seen before any of its cases is opened. Faults never wait for it."`
+	StormDevices     int           `split_words:"true" default:"16" min:"1" max:"1000000" desc:"So many Unknown devices of a driver, on several nodes, are one incident."`
+	StormPercent     int           `split_words:"true" default:"20" min:"1" max:"100" desc:"So many percent of a driver's devices are one, too, if that is less; at least 4 devices."`
+	StormNodePercent int           `split_words:"true" default:"50" min:"1" max:"100" desc:"So many percent of a node's devices of one driver are an incident of the node; at least SICKBAY_STORM_NODE_DEVICES."`
+	StormNodeDevices int           `split_words:"true" default:"3" min:"1" max:"1000000" desc:"Fewer Unknown devices than this are never an incident of their node."`
+	CrowdDevices     int           `split_words:"true" default:"8" min:"1" max:"1000000" desc:"So many devices of a driver, on several nodes, may become Unhealthy within SICKBAY_CROWD_WITHIN and are marked at once. Those beyond are held and asked about."`
+	CrowdPercent     int           `split_words:"true" default:"10" min:"1" max:"100" desc:"So many percent of a driver's devices may, too, if that is more."`
+	CrowdWithin      time.Duration `split_words:"true" default:"1m" min:"1s" max:"1h" desc:"How close together faults are a crowd."`
+	CrowdNodePercent int           `split_words:"true" default:"50" min:"1" max:"100" desc:"So many percent of a node's devices of one driver that become Unhealthy within 30s are one incident, at least 4 devices. Each is marked at once."`
+}
+
+// Thresholds are the variables as pkg/incident takes them.
+func (s Storm) Thresholds() incident.Thresholds {
+	t := incident.DefaultThresholds()
+	t.Devices, t.Percent, t.NodePercent, t.NodeFloor = s.StormDevices, s.StormPercent, s.StormNodePercent, s.StormNodeDevices
+	t.CrowdDevices, t.CrowdPercent, t.CrowdWithin, t.CrowdNodePercent = s.CrowdDevices, s.CrowdPercent, s.CrowdWithin, s.CrowdNodePercent
+	return t
+}
 
 // LeaderElection says by which Lease one of several starters is the active one.
 type LeaderElection struct {

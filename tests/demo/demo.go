@@ -185,6 +185,8 @@ func (d *demo) environment(watched bool) []string {
 		"SICKBAY_MODE="+d.mode,
 		"SICKBAY_GRACE=20s", "SICKBAY_RECHECK_FIRST=1s", "SICKBAY_RECHECK_MAX=3s",
 		"SICKBAY_HYSTERESIS=5s", "SICKBAY_COOL_DOWN=5s", "SICKBAY_MARK_RETRY=2s",
+		// Two silent nodes of a fleet of three would be a storm.
+		"SICKBAY_STORM_GATHER=1s", "SICKBAY_STORM_PERCENT=100",
 	)
 }
 

@@ -24,7 +24,7 @@ func fastEnvironment() []string {
 
 // starterEnvironment shortens what a starter waits for.
 func starterEnvironment() []string {
-	return []string{"SICKBAY_MARK_CHECK=1s"}
+	return []string{"SICKBAY_MARK_CHECK=1s", "SICKBAY_STORM_GATHER=1s"}
 }
 
 // process runs `sickbay <command>` under a name as a part of the stack, with the

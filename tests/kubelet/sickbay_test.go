@@ -79,6 +79,8 @@ func (s *suite) startSickbay(t *testing.T) {
 		"SICKBAY_GRACE": "15s", "SICKBAY_RECHECK_FIRST": "1s", "SICKBAY_RECHECK_MAX": "3s", "SICKBAY_HYSTERESIS": "3s",
 		"SICKBAY_COOL_DOWN": "1s", "SICKBAY_STABILITY": stability.String(), "SICKBAY_SETTLE_ALLOCATABLE": "20s",
 		"SICKBAY_PLUGIN_AWAY": "2s", "SICKBAY_LOG_LEVEL": "debug",
+		// Each device of the one node counts by itself.
+		"SICKBAY_STORM_GATHER": "1s", "SICKBAY_STORM_NODE_DEVICES": "100",
 	}}
 	folder := t.TempDir()
 	must(t, overlay.Write(folder))

@@ -61,7 +61,7 @@ func newSite(t *testing.T, nodes ...simnode.Node) *site {
 	s.must(err)
 	t.Cleanup(s.temporal.Close)
 	s.cases = devicewf.NewClient(s.temporal, "sickbay")
-	s.run("starter", "starter", "SICKBAY_MARK_CHECK=1s")
+	s.run("starter", "starter", "SICKBAY_MARK_CHECK=1s", "SICKBAY_STORM_GATHER=1s", "SICKBAY_STORM_PERCENT=100", "SICKBAY_STORM_NODE_DEVICES=16")
 	return s
 }
 
