@@ -6,6 +6,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ type suite struct {
 }
 
 // TestOnARealKubelet states what kubelets write, and then shows on them what
-// Sickbay makes of it. Shows O1, O2, O4, O5, O8, Q1, U1 and U2.
+// Sickbay makes of it. Shows O1, O2, O4, O5, O8, Q1, U1, U2 and U3.
 func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
 	for _, version := range stack.Versions() {
@@ -67,7 +68,7 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
 			s.startSickbay(t)
 			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
-			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
+			t.Run("Sickbay", func(t *testing.T) { s.run(t, slices.Concat(mainJob(), restarts())) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 		})
 	}
