@@ -176,7 +176,10 @@ func (d *decision) message(m Message) {
 		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
 	case VerbRetire:
 		if c.Phase != PhaseRetired {
-			c.Phase, c.Confirmed, c.Outage = PhaseRetired, true, nil
+			c.Phase, c.Confirmed, c.Outage, c.OnTrial = PhaseRetired, true, nil, false
+			if c.Mark.State == MarkLifting {
+				d.keepMark()
+			}
 			d.sayOnMark()
 		}
 		text = "retired: out until it is repaired or replaced"

@@ -531,3 +531,22 @@ func TestAMarkThatIsToldOfTooLateRestrictsNothing(t *testing.T) {
 	l.must(l.c.Phase == quarantine.PhaseGone && l.c.Former == quarantine.PhaseSuspect && l.c.Mark.State == quarantine.MarkNone, "it is as before, and owes %q", l.owes())
 	l.must(!strings.Contains(l.owes(), "PutMark"), "it owes %q", l.owes())
 }
+
+// R4: an operator who retires a device that is just being given back has the last word:
+// its mark stays, or is put back.
+func TestADeviceThatIsRetiredWhileItsMarkGoesIsKeptOut(t *testing.T) {
+	for name, removed := range map[string]bool{"before the mark is gone": false, "when it is gone already": true} {
+		t.Run(name, func(t *testing.T) {
+			l := restricted(t, enforce())
+			l.follow(l.now.Sub(start)+hour, nobodyThere(quarantine.DriverSilent))
+			l.tell(says(quarantine.VerbRelease))
+			l.must(l.c.Mark.State == quarantine.MarkLifting, "its mark is removed, and it owes %q", l.owes())
+			l.tell(says(quarantine.VerbRetire))
+			if removed {
+				l.tell(reported(quarantine.OutcomeLifted, ""))
+			}
+			put := commandOf[quarantine.PutMark](t, l.owed)
+			l.must(l.c.Phase == quarantine.PhaseRetired && put.Retired, "it is %s, its mark %s", l.c.Phase, l.c.Mark.State)
+		})
+	}
+}

@@ -178,6 +178,8 @@ func (l *life) compare(before, now quarantine.Case) {
 	case same && before.Phase == quarantine.PhaseSuspect && now.Phase == quarantine.PhaseRestricted &&
 		now.Mark.State != quarantine.MarkAdopted && now.Mark.State != quarantine.MarkInForce:
 		l.restricted(now)
+	case now.Mark.State == quarantine.MarkLifting && (now.Phase == quarantine.PhaseQuarantined || now.Phase == quarantine.PhaseRetired):
+		l.fail("the mark of a device that is %s is being lifted: %s", now.Phase, brief(now))
 	case len(now.Reports) > 32:
 		l.fail("%d reports are kept", len(now.Reports))
 	case now.Open() && now.Waiting == quarantine.WaitingForNothing && now.NextWake(l.clock()).IsZero() && len(l.tasks) == 0 && !l.owes(now):

@@ -111,10 +111,12 @@ func (l *life) runOnce(state devicewf.State, opening []signal) (devicewf.State, 
 	for _, a := range l.agenda {
 		env.RegisterDelayedCallback(l.keep, max(a.at.Sub(l.now), time.Nanosecond))
 	}
-	env.RegisterDelayedCallback(func() {
-		l.hand(opening)
-		env.RegisterDelayedCallback(l.check, 0)
-	}, 0)
+	// The environment begins a run with the first workflow task after its start.
+	if len(opening) > 0 {
+		env.RegisterDelayedCallback(func() { l.hand(opening) }, 0)
+	} else {
+		env.RegisterDelayedCallback(func() { env.RegisterDelayedCallback(l.check, 0) }, time.Nanosecond)
+	}
 	env.ExecuteWorkflow(devicewf.WorkflowType, state)
 
 	l.now = env.Now()
