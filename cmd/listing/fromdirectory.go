@@ -41,12 +41,27 @@ func ReadDirectory(ctx context.Context, from *directory.Directory, delays Delays
 		return Listing{}, err
 	}
 	listing.Problems = append(listing.Problems, lacks(shards, now)...)
+	listing.spreadOutages()
 	beat := oldestBeat(shards, now)
 	for i := range listing.Devices {
 		listing.Devices[i].aged(delays, beat)
 	}
 	slices.SortFunc(listing.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	return listing, nil
+}
+
+// spreadOutages says of each device that its node is out if that is known from another
+// one: of a device that nobody reports on, an entry says nothing.
+func (l *Listing) spreadOutages() {
+	out := map[string]device.Staleness{}
+	for _, d := range l.Devices {
+		if d.NodeOut != device.Fresh {
+			out[d.Node] = d.NodeOut
+		}
+	}
+	for i, d := range l.Devices {
+		l.Devices[i].NodeOut = out[d.Node]
+	}
 }
 
 // watched is how long before a beat the starter may last have seen a node's Lease

@@ -39,15 +39,33 @@ func TestADirectoryThatIsntCurrentIsNotPassedOffAsThePresent(t *testing.T) {
 	}
 }
 
-// O4: a Healthy that the starter doesn't believe is none.
+// O4: a Healthy that the starter doesn't believe is none. O6: a node that is out is so
+// for each of its devices, whatever they say.
 func TestAHealthyThatTheDirectoryDoubtsIsUnknown(t *testing.T) {
-	for _, why := range []device.Staleness{device.NodeNotReady, device.PluginAbsent} {
-		d := ofEntry(directory.Entry{
-			Device: device.Key{Driver: "gpu.example.com", Pool: "node-0", Device: "gpu-0"},
-			Seen:   &directory.Seen{Node: "node-0", Listed: true, Health: device.Healthy, Stale: why},
+	entry := func(node, name string, health device.Health, why device.Staleness) Device {
+		return ofEntry(directory.Entry{
+			Device: device.Key{Driver: "gpu.example.com", Pool: node, Device: name},
+			Seen:   &directory.Seen{Node: node, Listed: true, Health: health, Stale: why},
 		})
-		if d.Health != device.Unknown || d.Stale != why {
-			t.Errorf("%s: shown as %s (%q)", why, d.Health, d.Stale)
+	}
+	for why, out := range map[device.Staleness]device.Staleness{
+		device.NodeNotReady: device.NodeNotReady, device.NodeSilent: device.NodeSilent, device.PluginAbsent: "", device.DriverAbsent: "",
+	} {
+		l := Listing{Devices: []Device{
+			entry("node-0", "gpu-0", device.Healthy, why), entry("node-0", "gpu-1", device.Unhealthy, why),
+			entry("node-0", "gpu-2", "", ""), entry("node-1", "gpu-0", device.Healthy, ""),
+		}}
+		l.spreadOutages()
+		if d := l.Devices[0]; d.Health != device.Unknown || d.Stale != why {
+			t.Errorf("%s: shown as %s (%s)", why, d.Health, d.Stale)
+		}
+		if d := l.Devices[1]; d.Health != device.Unhealthy || d.Stale != "" {
+			t.Errorf("%s: a fault is shown as %s (%s)", why, d.Health, d.Stale)
+		}
+		for i, want := range []device.Staleness{out, out, out, ""} {
+			if d := l.Devices[i]; d.NodeOut != want {
+				t.Errorf("%s: the node of %s is out by %q, want %q", why, d.Name, d.NodeOut, want)
+			}
 		}
 	}
 }
