@@ -189,8 +189,8 @@ func (f *doctorFlags) systems() (all []doctor.System, end func(), err error) {
 	}
 	checks := []doctor.Check{
 		server.ResourceAPI(), server.TaintRules(), server.Gates(), server.NodeAllocatable(),
-		server.Rights("starter", "", starter, kube.StarterRights(leaseNamespace, lease)),
-		server.Rights("worker", set.Mode, worker, kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce))),
+		server.Rights("starter", "", starter, append(kube.StarterRights(leaseNamespace, lease), kube.PokeRights(set.WatchNamespace)...)),
+		server.Rights("worker", set.Mode, worker, append(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PokeRights(set.WatchNamespace)...)),
 		server.Fence(worker),
 		server.Drivers(), server.Plugins(), server.Tolerations(),
 	}

@@ -28,7 +28,7 @@ func starterPrerequisites(set config.Starter, namespace string, c cluster, t cli
 	server := doctor.Cluster{Kubernetes: c.typed, Dynamic: c.untyped}
 	return watchPrerequisites(log, metrics,
 		doctor.System{Reach: server.Reach(), Then: []doctor.Check{
-			server.ResourceAPI(), server.Rights("starter", "", self, kube.StarterRights(namespace, lease)),
+			server.ResourceAPI(), server.Rights("starter", "", self, append(kube.StarterRights(namespace, lease), kube.PokeRights(set.WatchNamespace)...)),
 		}},
 		doctor.System{Reach: temporalOf(t, set.Temporal).Reach()},
 		redisSystem(shown),
@@ -40,7 +40,7 @@ func starterPrerequisites(set config.Starter, namespace string, c cluster, t cli
 func workerPrerequisites(set config.Worker, c cluster, t client.Client, shown *directory.Directory, log *slog.Logger, metrics prometheus.Registerer) *doctor.Self {
 	marks := set.Mode == string(quarantine.ModeEnforce)
 	server := doctor.Cluster{Kubernetes: c.typed, Dynamic: c.untyped}
-	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), server.Rights("worker", set.Mode, self, kube.WorkerRights(marks))}
+	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), server.Rights("worker", set.Mode, self, append(kube.WorkerRights(marks), kube.PokeRights(set.WatchNamespace)...))}
 	if marks {
 		checks = append(checks, server.Fence(self))
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/starter"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
@@ -80,6 +81,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Registerer: told.Registry,
 		Tracer:     told.Tracer,
 		Directory:  shown,
+		Poker:      kube.NewPoker(cluster.typed, set.WatchNamespace),
 		Identity:   identity("starter"),
 		Namespace:  namespace,
 		LeaseName:  set.LeaderElection.Name,
@@ -91,6 +93,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 			SettleLimit: set.SettleLimit,
 			PluginAway:  set.PluginAway,
 			Recheck:     set.MarkCheck,
+			Poke:        set.WatchPoke,
 			Drain:       set.Drain,
 		},
 	})

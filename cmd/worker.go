@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/workers"
 )
@@ -78,6 +79,7 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Registerer:  told.Registry,
 		Tracer:      told.Tracer,
 		Directory:   shown,
+		Poker:       kube.NewPoker(cluster.typed, set.WatchNamespace),
 		StopTimeout: set.StopTimeout,
 	})
 	if err != nil {

@@ -177,3 +177,24 @@ func (t *tracker) reportedDevices(emit func(float64, ...string)) {
 		emit(float64(n), l.driver, string(l.health))
 	}
 }
+
+// unseenDevices counts, by driver, the devices in complete pools that no live Pod
+// reports on. A driver of which all are seen has zero.
+func (t *tracker) unseenDevices() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	counts := map[string]int{}
+	for _, p := range t.pools {
+		if !p.now.Complete {
+			continue
+		}
+		for _, listed := range p.now.Devices {
+			counts[p.key.Driver] += 0
+			r := t.devices[listed.Key]
+			if r == nil || !r.liveSays(anything) {
+				counts[p.key.Driver]++
+			}
+		}
+	}
+	return counts
+}

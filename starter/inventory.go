@@ -318,7 +318,7 @@ func (t *tracker) endNode(name string) {
 func (t *tracker) coverage() map[string]int {
 	gaps := map[string]int{}
 	t.eachRecord(func(key device.Key, r *record) {
-		if _, known := t.known[r.pair()]; !known && r.liveSays(anything) {
+		if _, known := t.known[r.pair()]; !known && r.liveSays(heldBy) {
 			gaps[reading.DriverOf(key)]++
 		}
 	})
@@ -326,3 +326,7 @@ func (t *tracker) coverage() map[string]int {
 }
 
 func anything(quarantine.Reading) bool { return true }
+
+// heldBy tells that a reading is of a Pod that has the device, and not of one that only
+// watches it.
+func heldBy(r quarantine.Reading) bool { return !r.Monitor }

@@ -177,6 +177,9 @@ func (s *Starter) lead(ctx context.Context) {
 	checking, stopChecking := context.WithCancel(working)
 	work.Go(func() { send.recheck(checking, s.options.Clock) })
 	work.Go(func() { s.census.run(checking) })
+	if s.options.Poker != nil {
+		work.Go(func() { s.poking().run(checking) })
+	}
 	work.Go(func() {
 		select {
 		case <-working.Done():

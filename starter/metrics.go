@@ -15,6 +15,7 @@ type metrics struct {
 	duplicates prometheus.Counter
 	retries    *prometheus.CounterVec
 	noted      *prometheus.CounterVec
+	pokes      *prometheus.CounterVec
 	delay      prometheus.Observer
 	leading    prometheus.Gauge
 	watching   *prometheus.GaugeVec
@@ -26,10 +27,10 @@ func newMetrics() *metrics {
 	duplicates, delay, leading := telemetry.DuplicatesDropped.NewCounter(), telemetry.SignalDelay.NewHistogram(), telemetry.Leading.NewGauge()
 	m := &metrics{
 		signals: telemetry.Signals.NewCounter(), duplicates: duplicates.WithLabelValues(), retries: telemetry.SendRetries.NewCounter(),
-		noted: telemetry.NotedFaults.NewCounter(), delay: delay.WithLabelValues(), leading: leading.WithLabelValues(),
+		noted: telemetry.NotedFaults.NewCounter(), pokes: telemetry.Pokes.NewCounter(), delay: delay.WithLabelValues(), leading: leading.WithLabelValues(),
 		watching: telemetry.WatchCurrent.NewGauge(),
 	}
-	m.collectors = []prometheus.Collector{m.signals, duplicates, m.retries, m.noted, delay, leading, m.watching}
+	m.collectors = []prometheus.Collector{m.signals, duplicates, m.retries, m.noted, m.pokes, delay, leading, m.watching}
 	return m
 }
 
@@ -53,6 +54,7 @@ func (m *metrics) register(r prometheus.Registerer, s *Starter) error {
 			return counts
 		})),
 		telemetry.UnmonitoredDevices.Read(counted(t.coverage)),
+		telemetry.UnseenDevices.Read(counted(t.unseenDevices)),
 		telemetry.ListedDevices.Read(counted(t.listedDevices)),
 		telemetry.ReportedDevices.Read(t.reportedDevices),
 	) {

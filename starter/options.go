@@ -15,6 +15,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
@@ -71,6 +72,9 @@ type Timing struct {
 	RetryFirst, RetryMax, RetryRefused time.Duration
 	// Recheck is how often every mark is checked for its case. Default 30 s.
 	Recheck time.Duration
+	// Poke is how often the kubelet of each watch Pod is asked for a reading of now.
+	// Default 1 min.
+	Poke time.Duration
 	// Rediscover is how often the API server is asked whether it serves device
 	// taint rules by now. Default 1 min.
 	Rediscover time.Duration
@@ -90,7 +94,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.Quiet, 500 * time.Millisecond}, {&t.SettleLimit, 5 * time.Second}, {&t.SyncLimit, 30 * time.Second},
 		{&t.InventoryQuiet, time.Second}, {&t.PluginAway, 30 * time.Second}, {&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
 		{&t.RetryFirst, 100 * time.Millisecond}, {&t.RetryMax, 5 * time.Second}, {&t.RetryRefused, time.Minute},
-		{&t.Recheck, 30 * time.Second}, {&t.Rediscover, time.Minute},
+		{&t.Recheck, 30 * time.Second}, {&t.Poke, time.Minute}, {&t.Rediscover, time.Minute},
 		{&t.Drain, 10 * time.Second}, {&t.Standby, time.Minute},
 	} {
 		if *d.field == 0 {
@@ -114,7 +118,7 @@ func (t Timing) validate() error {
 	}{
 		{"retry", t.Retry}, {"quiet", t.Quiet}, {"settle limit", t.SettleLimit}, {"sync limit", t.SyncLimit},
 		{"inventory quiet", t.InventoryQuiet}, {"plugin away", t.PluginAway}, {"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
-		{"recheck", t.Recheck}, {"rediscover", t.Rediscover}, {"drain", t.Drain}, {"standby", t.Standby},
+		{"recheck", t.Recheck}, {"poke", t.Poke}, {"rediscover", t.Rediscover}, {"drain", t.Drain}, {"standby", t.Standby},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("timing: %s %s: want more than zero", d.name, d.value))
@@ -143,6 +147,8 @@ type Options struct {
 	// Directory is where what is seen of every device is shown; nil is nowhere.
 	// Nothing waits for it, and nothing depends on it.
 	Directory *directory.Directory
+	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
+	Poker *kube.Poker
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// Identity names this process among the starters; Namespace and LeaseName

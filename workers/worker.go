@@ -32,8 +32,8 @@ import (
 // discoveryTTL is how long an answer about what the cluster serves is believed.
 const discoveryTTL = time.Minute
 
-// Options is what a worker needs. All fields are required but StopTimeout and
-// Directory.
+// Options is what a worker needs. All fields are required but StopTimeout,
+// Poker and Directory.
 type Options struct {
 	Temporal   client.Client
 	Namespace  string
@@ -44,7 +44,7 @@ type Options struct {
 	Policy     quarantine.Policy
 	Catalogue  *reason.Catalogue
 	// Delays is how late what a driver says may show, for single drivers.
-	Delays map[string]time.Duration
+	Delays     map[string]time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Tracer makes the spans of activities and decisions. The zero value makes none.
@@ -57,6 +57,8 @@ type Options struct {
 	Storms incident.Policy
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
+	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
+	Poker *kube.Poker
 	// StopTimeout is how long running activities may take to finish once the
 	// worker is told to stop. Zero means 25 s, which fits into a Pod's grace
 	// period of 40 s.
@@ -147,7 +149,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	o := w.options
 	k := &activities.Kubernetes{
 		Marks:   w.marks,
-		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue),
+		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue).Poking(o.Poker),
 		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
 		Logger:  o.Logger,
 	}

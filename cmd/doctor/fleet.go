@@ -35,7 +35,8 @@ func (c Cluster) Drivers() Check {
 		if len(read.Problems) > 0 {
 			return nil, fmt.Errorf("not everything can be read: %s", strings.Join(read.Problems, "; "))
 		}
-		return judgeHealth(name, listing.Join(read, nil, time.Now())), nil
+		all := listing.Join(read, nil, time.Now())
+		return append(judgeHealth(name, all), judgeUnseen("kubernetes/unseen", all)), nil
 	}}
 }
 
@@ -99,6 +100,28 @@ func judgeHealth(name string, l listing.Listing) []Finding {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// judgeUnseen says how many DRA devices nobody reports on. That is how it is without watch
+// Pods, which are an option, so it is never called a lack.
+func judgeUnseen(name string, l listing.Listing) Finding {
+	f := Finding{Check: name, State: OK, Needed: "nothing; with watch Pods (docs/watch.md) devices that nobody holds are seen too"}
+	all, unseen := 0, 0
+	var nodes []string
+	for _, d := range l.Devices {
+		if d.Path != device.PathDRA || !d.Listed || d.Key.Driver == probeDriver {
+			continue
+		}
+		if all++; d.Health == "" && len(d.Holders) == 0 {
+			unseen++
+			nodes = append(nodes, d.Node)
+		}
+	}
+	f.Found = fmt.Sprintf("of %d DRA devices none is unseen", all)
+	if unseen > 0 {
+		f.Found = fmt.Sprintf("of %d DRA devices %d are unseen: nobody holds them, so no fault of theirs shows; on nodes %s", all, unseen, names(nodes))
+	}
+	return f
 }
 
 // Plugins asks for resources of device plugins, whose devices can't be kept out.
@@ -211,7 +234,8 @@ func passes(requests []resourcev1.DeviceRequest) bool {
 		})
 	}
 	for _, request := range requests {
-		if request.Exactly != nil && tolerates(request.Exactly.Tolerations) {
+		// One with admin access, a watch Pod's, is given nothing that others then lack.
+		if e := request.Exactly; e != nil && (e.AdminAccess == nil || !*e.AdminAccess) && tolerates(e.Tolerations) {
 			return true
 		}
 		for _, alternative := range request.FirstAvailable {

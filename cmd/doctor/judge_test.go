@@ -181,3 +181,21 @@ func TestWhoPollsTheTaskQueue(t *testing.T) {
 	wants(t, "one", judgeWorkers("temporal/workers", "sickbay", []string{"a"}), Degraded, "1: a")
 	wants(t, "two", judgeWorkers("temporal/workers", "sickbay", []string{"a", "b"}), OK, "2: a, b")
 }
+
+// O11: where devices that nobody holds aren't seen, that is said, and not called a lack.
+func TestDevicesThatNobodySeesAreCounted(t *testing.T) {
+	at := func(name string, health device.Health, holders ...listing.Holder) listing.Device {
+		key := device.Key{Driver: "gpu.example.com", Pool: "node-0", Device: name}
+		return listing.Device{Name: key.String(), Path: device.PathDRA, Key: key, Node: "node-0", Listed: true, Health: health, Holders: holders}
+	}
+	tenant := listing.Holder{Namespace: "default", Name: "train-0"}
+	plugins := listing.Device{Path: device.PathPlugin, Key: device.Key{Node: "node-0", Resource: "example.com/gpu", ID: "0"}, Listed: true}
+	free, watched, held := at("gpu-0", ""), at("gpu-1", device.Healthy), at("gpu-2", "", tenant)
+	for found, devices := range map[string][]listing.Device{
+		"of 3 DRA devices 1 are unseen: nobody holds them, so no fault of theirs shows; on nodes node-0": {free, watched, held, plugins},
+		"of 2 DRA devices none is unseen": {watched, held, plugins},
+		"of 0 DRA devices none is unseen": {plugins},
+	} {
+		wants(t, found, judgeUnseen("kubernetes/unseen", listing.Listing{Devices: devices}), OK, found)
+	}
+}

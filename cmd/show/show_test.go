@@ -48,7 +48,7 @@ func TestTheTableSaysOnEachLineWhatIsKnownOfADevice(t *testing.T) {
 	}
 	want := `DEVICE                        NODE    HEALTH     PHASE        WAITING  REASON              MARK     HOLDERS         SINCE
 gpu.example.com/node-1/gpu-0  node-1  Unhealthy  Quarantined  Holder   XidFallenOffTheBus  InForce  a/one,a/two,+1  90s
-gpu.example.com/node-1/gpu-1  node-1  -          -            -        -                   -        -               -
+gpu.example.com/node-1/gpu-1  node-1  NotSeen    -            -        -                   -        -               -
 gpu.example.com/node-1/gpu-2  node-1  NotListed  Quarantined  ?        -                   -        -               -
 
 3 devices: 2 Quarantined, 1 without a case
@@ -273,7 +273,7 @@ func TestTheTableNamesTheNodesThatAreOutAndHowOldEvidenceMayBe(t *testing.T) {
 	for format, want := range map[Format]string{
 		Table: `DEVICE  NODE    HEALTH   PHASE  WAITING  REASON        MARK  HOLDERS  SINCE
 a       node-1  Unknown  -      -        NodeSilent    -     -        -
-b       node-1  -        -      -        NodeSilent    -     -        -
+b       node-1  NotSeen  -      -        NodeSilent    -     -        -
 c       node-2  Healthy  -      -        -             -     -        -
 d       node-2  Unknown  -      -        PluginAbsent  -     -        -
 
@@ -282,7 +282,7 @@ d       node-2  Unknown  -      -        PluginAbsent  -     -        -
 `,
 		Wide: `DEVICE  NODE    HEALTH   PHASE  WAITING  REASON        MARK  HOLDERS  SINCE  CLASS  SEVERITY  EPOCH  ATTEMPT  SOURCE  WORKFLOW  CONFIRMED  LAG        MESSAGE
 a       node-1  Unknown  -      -        NodeSilent    -     -        -      -      -         -      -        -       -         ≤5m        2m0s       -
-b       node-1  -        -      -        NodeSilent    -     -        -      -      -         -      -        -       -         -          -          -
+b       node-1  NotSeen  -      -        NodeSilent    -     -        -      -      -         -      -        -       -         -          -          -
 c       node-2  Healthy  -      -        -             -     -        -      -      -         -      -        -       -         ≤55s       2m0s       -
 d       node-2  Unknown  -      -        PluginAbsent  -     -        -      -      -         -      -        -       -         ?          unbounded  -
 

@@ -124,8 +124,8 @@ Evidence
   Held within the last 10s; the driver's own word may be up to 2m0s older
 
 On the same chip
-  RELATION  DEVICE                               HEALTH  PHASE  REASON  MARK  HOLDERS
-  child     gpu.example.com/node-1/gpu-0-part-0  -       -      -       -     -
+  RELATION  DEVICE                               HEALTH   PHASE  REASON  MARK  HOLDERS
+  child     gpu.example.com/node-1/gpu-0-part-0  NotSeen  -      -       -     -
 
 Timeline (the last 1 of 2 decisions; --timeline 0 shows all)
   TIME (UTC)           AGE  DECISION   BY       WHAT
@@ -152,8 +152,8 @@ Evidence
   Held within the last 55s; the driver's own word may be up to 2m0s older
 
 On the same chip
-  RELATION  DEVICE                               HEALTH  PHASE  REASON  MARK  HOLDERS
-  child     gpu.example.com/node-1/gpu-0-part-0  -       -      -       -     -
+  RELATION  DEVICE                               HEALTH   PHASE  REASON  MARK  HOLDERS
+  child     gpu.example.com/node-1/gpu-0-part-0  NotSeen  -      -       -     -
 
 Next: nothing; it is nobody's turn
 `},
@@ -180,8 +180,8 @@ Evidence
   Last known to hold at 2026-11-02 09:54:05 UTC (5m55s ago), before the node was out; the driver's own word may be up to 2m0s older
 
 On the same chip
-  RELATION  DEVICE                               HEALTH  PHASE  REASON      MARK  HOLDERS
-  child     gpu.example.com/node-1/gpu-0-part-0  -       -      NodeSilent  -     -
+  RELATION  DEVICE                               HEALTH   PHASE  REASON      MARK  HOLDERS
+  child     gpu.example.com/node-1/gpu-0-part-0  NotSeen  -      NodeSilent  -     -
 
 Next: its node has to come back; then its devices are read anew. Nothing is concluded about them meanwhile
 `},
@@ -211,8 +211,8 @@ Case
   mark    sickbay-node-1-gpu-0-1f is in the cluster as Sickbay wrote it
 
 On the same chip
-  RELATION  DEVICE                               HEALTH  PHASE  REASON  MARK  HOLDERS
-  child     gpu.example.com/node-1/gpu-0-part-0  -       -      -       -     -
+  RELATION  DEVICE                               HEALTH   PHASE  REASON  MARK  HOLDERS
+  child     gpu.example.com/node-1/gpu-0-part-0  NotSeen  -      -       -     -
 
 Next: not known without Temporal; the mark keeps the device out until its case lifts it
 `},

@@ -156,6 +156,8 @@ func healthCell(d listing.Device) string {
 	switch {
 	case !d.Listed:
 		return "NotListed"
+	case d.Health == "" && len(d.Holders) == 0:
+		return "NotSeen" // nobody has it, so nobody reports on it: docs/watch.md
 	case d.Health == "":
 		return nothing
 	}

@@ -70,9 +70,15 @@ type Reporting struct {
 	ReportingDelay DriverDurations `split_words:"true" default:"2m" min:"1s" max:"1h" desc:"How long after the fact the health in a Pod's status may still be the old one, for all drivers and for single ones: the driver's health timeout (30 s unless it asks for another) and the kubelet's pause between two looks at a Pod (up to 90 s). How to measure it: docs/operating.md."`
 }
 
+// Watch says where watch Pods are: docs/watch.md.
+type Watch struct {
+	WatchNamespace string `split_words:"true" form:"name" desc:"Namespace of watch Pods, by which the health of devices that nobody holds is seen and kubelets are asked for readings of now. Empty: there are none, and no Pod is changed. deploy/components/watch sets it, with the right that it takes."`
+}
+
 // Service is what starter and worker share.
 type Service struct {
 	Kubernetes
+	Watch
 	Temporal Temporal
 	Log      Log
 	HTTP     HTTP
@@ -102,8 +108,17 @@ func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.che
 // decides what they need.
 type Doctor struct {
 	Client
+	Watch
 	Mode string `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
 }
+
+// WatchPods is the configuration of `sickbay watch manifests` and `sickbay watch check`.
+type WatchPods struct {
+	Kubernetes
+	Watch
+}
+
+func (*WatchPods) check() []error { return nil }
 
 // Setup is the configuration of `sickbay setup temporal`.
 type Setup struct {

@@ -20,6 +20,7 @@ type Starter struct {
 	HeartbeatLimit DriverDurations `split_words:"true" default:"50s" min:"30s" max:"1h" desc:"How long the Lease of a node may stand still before nothing that was read on it is believed, for all drivers and for single ones. Kubelets renew it every 10 s, and it is looked at every 15 s."`
 	NodeReturn     time.Duration   `split_words:"true" default:"30s" min:"1s" max:"10m" desc:"How long a node that was out has to be back before what is read on it counts again. A kubelet that starts wipes slices and forgets health."`
 	MarkCheck      time.Duration   `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"How often every mark is checked for its case; one without gets its case back."`
+	WatchPoke      time.Duration   `split_words:"true" default:"1m" min:"5s" max:"1h" desc:"How often the kubelet of each watch Pod is asked for a reading of now, where SICKBAY_WATCH_NAMESPACE is set. A driver that fell silent shows within its own timeout and this."`
 	Drain          time.Duration   `split_words:"true" default:"10s" min:"1s" max:"10m" desc:"How long what is queued may take to be sent after SIGTERM. The Pod's grace period has to be longer."`
 	SignalWorkers  int             `split_words:"true" default:"8" min:"1" max:"256" desc:"Signals to Temporal under way at once."`
 	LeaderElection LeaderElection  `split_words:"true"`

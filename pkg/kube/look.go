@@ -33,6 +33,7 @@ type LiveReader struct {
 	client    kubernetes.Interface
 	marks     *MarkWriter
 	catalogue *reason.Catalogue
+	poker     *Poker
 }
 
 // NewLiveReader returns a reader that judges messages by the catalogue.
@@ -40,9 +41,17 @@ func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *re
 	return &LiveReader{client: client, marks: marks, catalogue: catalogue}
 }
 
-// Look answers a case's look. It reads, in this order: the device's pool, the Pods
-// on its node, their claims, the node and its Lease, and the mark. What has to be
-// listed for the whole cluster is listed only where the short way found nothing.
+// Poking lets looks ask a device's watch Pods for a reading of now. A nil Poker asks
+// nobody.
+func (l *LiveReader) Poking(poker *Poker) *LiveReader {
+	l.poker = poker
+	return l
+}
+
+// Look answers a case's look. Where there are watch Pods, it first has their kubelet
+// read the health anew. It reads, in this order: the device's pool, the Pods on its
+// node, their claims, the node and its Lease, and the mark. What has to be listed for the
+// whole cluster is listed only where the short way found nothing.
 func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine.Looked, error) {
 	looked := quarantine.Looked{Asked: look.Asked, Node: look.Node}
 	pool, published, err := l.pool(ctx, look.Device, look.Node)
@@ -53,6 +62,8 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 	if looked.Node == "" {
 		looked.Node = nodeOf(look.Device, pool)
 	}
+	poked := l.poker.Device(ctx, look.Device, looked.Node)
+	looked.Poke = poked.Says
 	pods, err := l.pods(ctx, looked.Node, look.Known)
 	if err != nil {
 		return looked, err
@@ -68,6 +79,9 @@ func (l *LiveReader) Look(ctx context.Context, look quarantine.Look) (quarantine
 		return looked, err
 	}
 	l.read(&looked, look, pool, claims, pods, state)
+	for i := range looked.Readings {
+		looked.Readings[i].Acknowledged = slices.Contains(poked.Acknowledged, looked.Readings[i].Pod.UID)
+	}
 	looked.Presence = presence(look, pool, looked.Node, state)
 	mark, err := l.marks.Read(ctx, look.Device)
 	if err != nil {

@@ -97,6 +97,18 @@ func WorkerRights(marks bool) []Right {
 	return rights
 }
 
+// PokeRights are what starter and worker do to watch Pods, where there are any; without
+// a namespace there are none.
+func PokeRights(namespace string) []Right {
+	if namespace == "" {
+		return nil
+	}
+	return []Right{{
+		Resource: "pods", Verb: "patch", Namespace: namespace, Optional: true,
+		Without: "no kubelet is asked for a reading of now: what it doesn't report by itself shows a minute and a half later",
+	}}
+}
+
 // Account is a ServiceAccount whose rights are asked for; the zero value is
 // whoever asks.
 type Account struct{ Namespace, Name string }

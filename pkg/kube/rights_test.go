@@ -18,6 +18,7 @@ import (
 // What the doctor asks for is what deploy/ grants, right by right.
 func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 	base, marks := shipped(t, "base/rbac.yaml"), shipped(t, "components/enforce/rbac.yaml")
+	pokes := shipped(t, "components/watch/rbac.yaml")
 	for _, c := range []struct {
 		account string
 		granted []string
@@ -25,6 +26,8 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 	}{
 		{"starter", base["sickbay-starter"], kube.StarterRights("sickbay", "sickbay-starter")},
 		{"worker", base["sickbay-worker"], kube.WorkerRights(false)},
+		{"starter", slices.Concat(base["sickbay-starter"], pokes["sickbay-starter"]), append(kube.StarterRights("sickbay", "sickbay-starter"), kube.PokeRights("sickbay-watch")...)},
+		{"worker", slices.Concat(base["sickbay-worker"], pokes["sickbay-worker"]), append(kube.WorkerRights(false), kube.PokeRights("sickbay-watch")...)},
 		{"worker", slices.Concat(base["sickbay-worker"], marks["sickbay-worker"]), kube.WorkerRights(true)},
 	} {
 		var wanted []string

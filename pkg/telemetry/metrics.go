@@ -54,6 +54,16 @@ var (
 		Help:   "Devices in use whose driver never reported any health on their node.",
 		Labels: []Label{driverLabel},
 	}
+	UnseenDevices = Metric{
+		Name: "sickbay_unseen_devices", Kind: Gauge, Has: onlyStarter,
+		Help:   "Devices in complete pools that no live Pod reports on: nobody holds them, and no watch Pod has them (docs/watch.md). No fault of theirs shows.",
+		Labels: []Label{driverLabel},
+	}
+	Pokes = Metric{
+		Name: "sickbay_watch_pokes_total", Kind: Counter, Has: onlyStarter,
+		Help:   "Kubelets of watch Pods that were asked for a reading of now, every SICKBAY_WATCH_POKE.",
+		Labels: []Label{{"outcome", "`asked`; `skipped`, where a look was first or the Pod isn't one to ask; `failed`"}},
+	}
 	NotedFaults = Metric{
 		Name: "sickbay_noted_faults_total", Kind: Counter, Has: onlyStarter,
 		Help:   "Unhealthy readings that the catalogue doesn't lay at the device's door.",

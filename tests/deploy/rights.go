@@ -38,8 +38,12 @@ type Account struct {
 	Config     *rest.Config
 }
 
-// Enforce is the component that lets Sickbay make marks.
-const Enforce = "enforce"
+// Enforce is the component that lets Sickbay make marks, Watch the one that lets it poke
+// watch Pods.
+const (
+	Enforce = "enforce"
+	Watch   = "watch"
+)
 
 // Grant applies the rights that are shipped with deploy/base and components of it to
 // a stack's cluster, and returns the accounts once the API server goes by them. The

@@ -65,17 +65,24 @@ func rightsTable(t *testing.T) string {
 		return granted
 	}
 	observing, enforcing := rights(), rights(deploy.Enforce)
+	whole := rights(deploy.Enforce, deploy.Watch)
 	type row struct{ who, group, where, verbs string }
 	resources := map[row][]string{}
 	var rows []row
-	for who, set := range enforcing {
+	for who, set := range whole {
 		type place struct {
-			on       deploy.Right
-			enforces bool
+			on   deploy.Right
+			with string
 		}
 		verbs := map[place][]string{}
 		for _, right := range set.Sorted() {
-			at := place{on: right, enforces: !observing[who][right]}
+			at := place{on: right}
+			switch {
+			case !observing[who][right] && enforcing[who][right]:
+				at.with = deploy.Enforce
+			case !observing[who][right]:
+				at.with = deploy.Watch
+			}
 			at.on.Verb = ""
 			verbs[at] = append(verbs[at], right.Verb)
 		}
@@ -91,8 +98,8 @@ func rightsTable(t *testing.T) string {
 			if at.on.Name != "" {
 				where += ", only `" + at.on.Name + "`"
 			}
-			if at.enforces {
-				where += ", *with enforce*"
+			if at.with != "" {
+				where += ", *with " + at.with + "*"
 			}
 			group := at.on.Group
 			if group == "" {

@@ -75,12 +75,13 @@ func (s *suite) startSickbay(t *testing.T) {
 	must(t, err)
 	must(t, s.node.ImportImage(t.Context(), buildImage(t)))
 	must(t, s.node.ServeOutside(t.Context(), "temporal", "temporal-frontend", 7233, s.stack.TemporalAddress()))
-	overlay := deploy.Overlay{Components: []string{deploy.Enforce}, Settings: map[string]string{
+	overlay := deploy.Overlay{Components: []string{deploy.Enforce, deploy.Watch}, Settings: map[string]string{
 		"SICKBAY_GRACE": "15s", "SICKBAY_RECHECK_FIRST": "1s", "SICKBAY_RECHECK_MAX": "3s", "SICKBAY_HYSTERESIS": "3s",
 		"SICKBAY_COOL_DOWN": "1s", "SICKBAY_STABILITY": stability.String(), "SICKBAY_SETTLE_ALLOCATABLE": "20s",
 		"SICKBAY_PLUGIN_AWAY": "2s", "SICKBAY_LOG_LEVEL": "debug",
 		// Each device of the one node counts by itself.
 		"SICKBAY_STORM_GATHER": "1s", "SICKBAY_STORM_NODE_DEVICES": "100",
+		"SICKBAY_WATCH_POKE": watchPoke.String(),
 	}}
 	folder := t.TempDir()
 	must(t, overlay.Write(folder))

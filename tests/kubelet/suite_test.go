@@ -6,6 +6,8 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sickbay-dev/sickbay/tests/pages"
 	"github.com/sickbay-dev/sickbay/tests/product"
 	"github.com/sickbay-dev/sickbay/tests/realnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
@@ -58,9 +61,10 @@ type suite struct {
 }
 
 // TestOnARealKubelet states what kubelets write, and then shows on them what
-// Sickbay makes of it. Shows O1, O2, O4, O5, O8, Q1, U1, U2 and U3.
+// Sickbay makes of it. Shows O1, O2, O4, O5, O8, O11, Q1, U1, U2 and U3.
 func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
+	newest := stack.Versions()[len(stack.Versions())-1]
 	for _, version := range stack.Versions() {
 		t.Run(version, func(t *testing.T) {
 			s := newSuite(t, version, false)
@@ -70,6 +74,20 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
 			t.Run("Sickbay", func(t *testing.T) { s.run(t, slices.Concat(mainJob(), restarts())) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
+			t.Run("Sickbay and watch Pods", func(t *testing.T) { s.run(t, watchJob()) })
+			if version != newest {
+				return
+			}
+			t.Run("docs/watch.md", func(t *testing.T) {
+				kubectl := s.watchPage(t)
+				pages.Run(t, pages.Page{
+					Path: "docs/watch.md", Update: *update,
+					Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "KUBECACHEDIR=" + t.TempDir(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(s.sickbay.binary) + ":" + os.Getenv("PATH")},
+					Mask: func(line string) string {
+						return watchPodName.ReplaceAllString(pages.Masked(line), "watch-gpu-example-com-xxxxx")
+					},
+				})
+			})
 		})
 	}
 }
