@@ -64,7 +64,9 @@ func (c *cluster) oneMark() {
 // runs that another one continued.
 func (c *cluster) workflows() int {
 	c.t.Helper()
-	list, err := c.temporal.ListWorkflow(c.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{})
+	list, err := c.temporal.ListWorkflow(c.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
+		Query: fmt.Sprintf("WorkflowType = '%s'", devicewf.WorkflowType),
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
