@@ -60,6 +60,16 @@ func TestAGeneratedFleetIsSeenListedAndItsFaultsFound(t *testing.T) {
 	wantReport(t, r, err, "| open workflows | 0 |", "`sickbay devices`", "`sickbay devices -o json`", "`sickbay devices --counts`", "accepted by Temporal | 3 |")
 }
 
+// U4: all devices of a fleet go Unknown at once, for longer than a case's window: that
+// is one incident, and it is no case, no mark and no eviction. When their health is back
+// it is over by itself.
+func TestAStormOfUnknownsIsOneIncident(t *testing.T) {
+	s := smallSizes()
+	s.storm = storming{nodes: 50, watch: 12 * time.Second, grace: 4 * time.Second, settings: []string{"SICKBAY_STORM_GATHER=2s", "SICKBAY_INCIDENT_CALM=3s"}}
+	r, err := measureStorm(t.Context(), binary(t), "", s)
+	wantReport(t, r, err, "| device workflows, ever | 0 |", "| requests to write marks | 0 |", "| requests to write, evict or delete Pods | 0 |", "| starter |")
+}
+
 // A gate that doesn't hold is an error that names the count and its bound.
 func TestACountPastItsBoundFailsTheBench(t *testing.T) {
 	r := report{title: "fleet"}

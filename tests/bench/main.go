@@ -9,11 +9,13 @@
 //   - generated: the same for a fleet that is too large for that, served by a
 //     generated API server; what one fault in it takes; what `sickbay devices` takes
 //     and needs to list all of it
+//   - storm: what it costs when all devices of a fleet go Unknown at once, and what
+//     becomes of them: one incident, no case, no mark
 //
 // Counts are gates: where one is past its bound, the bench says so and fails. Seconds
 // and megabytes are reported.
 //
-//	go run ./bench [--parts marks,fleet,generated] [--help]
+//	go run ./bench [--parts marks,fleet,generated,storm] [--help]
 package main
 
 import (
@@ -43,11 +45,12 @@ type sizes struct {
 	perNode        int
 	generatedFault int
 	window         time.Duration
+	storm          storming
 }
 
 func main() {
 	var s sizes
-	parts := flag.String("parts", "marks,fleet,generated", "what to measure")
+	parts := flag.String("parts", "marks,fleet,generated,storm", "what to measure")
 	binary := flag.String("binary", "", "sickbay to measure; default is to build this clone's")
 	kubernetes := flag.String("kubernetes", "1.37", "version of the control plane: 1.36 or 1.37")
 	flag.IntVar(&s.faults, "faults", 200, "faults, one at a time")
@@ -59,6 +62,9 @@ func main() {
 	flag.IntVar(&s.perNode, "fleet-devices", 8, "devices of each node, in both fleets")
 	flag.IntVar(&s.generatedFault, "generated-faults", 20, "faults in the generated fleet, one at a time")
 	flag.DurationVar(&s.window, "window", time.Minute, "how long a fleet is watched while nothing happens")
+	flag.IntVar(&s.storm.nodes, "storm-nodes", 1250, "nodes whose devices all go Unknown at once")
+	flag.DurationVar(&s.storm.watch, "storm-watch", 3*time.Minute, "how long the storm is watched")
+	flag.DurationVar(&s.storm.grace, "storm-grace", time.Minute, "the cases' window, which is to be over by then")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,10 +78,10 @@ func run(ctx context.Context, binary, kubernetes string, parts []string, s sizes
 	known := []struct {
 		name    string
 		measure func(context.Context, string, string, sizes) (report, error)
-	}{{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}}
+	}{{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}, {"storm", measureStorm}}
 	for _, part := range parts {
-		if part != "marks" && part != "fleet" && part != "generated" {
-			return fmt.Errorf("--parts %q: want some of marks, fleet, generated", part)
+		if part != "marks" && part != "fleet" && part != "generated" && part != "storm" {
+			return fmt.Errorf("--parts %q: want some of marks, fleet, generated, storm", part)
 		}
 	}
 	if binary == "" {

@@ -183,3 +183,24 @@ func (s *Server) Break(nth int, device, message string) (time.Time, error) {
 	}
 	return at, err
 }
+
+// SayAll lets every Pod report one health of all its devices, and returns of how many.
+func (s *Server) SayAll(health corev1.ResourceHealthStatus) (int, error) {
+	devices := 0
+	for nth := range s.fleet.Nodes {
+		err := s.store.edit(pods, keyOf(namespace, PodName(nth)), func(o object) {
+			for _, container := range o.(*corev1.Pod).Status.ContainerStatuses {
+				for _, entry := range container.AllocatedResourcesStatus {
+					for i := range entry.Resources {
+						entry.Resources[i].Health, entry.Resources[i].Message = health, nil
+						devices++
+					}
+				}
+			}
+		})
+		if err != nil {
+			return devices, err
+		}
+	}
+	return devices, nil
+}
