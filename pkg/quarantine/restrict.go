@@ -179,6 +179,8 @@ func (d *decision) tryNextHolder() {
 	c := &d.c
 	c.Phase, c.OnTrial, c.OverSaid = PhaseSuspect, false, true
 	c.GraceUntil, c.LeaseUntil = d.now, time.Time{}
+	// None is wanted any more, whatever the mode becomes.
+	c.Mark = Mark{Revision: c.Mark.Revision, Restored: c.Mark.Restored}
 	d.lookAnew()
 	d.notify(NoticePhase, true, "no longer restricted, by an operator's word; still not known to be healthy, and its next holder's report decides")
 }

@@ -550,3 +550,21 @@ func TestADeviceThatIsRetiredWhileItsMarkGoesIsKeptOut(t *testing.T) {
 		})
 	}
 }
+
+// R4: a restricted device that an operator releases in mode observe isn't marked later,
+// when the mode is enforce and the device gone.
+func TestAReleaseInModeObserveHoldsInModeEnforce(t *testing.T) {
+	p := enforce()
+	p.Mode = quarantine.ModeObserve
+	l := restricted(t, p)
+	l.follow(l.now.Sub(start)+hour, nobodyThere(quarantine.DriverSilent))
+	l.tell(says(quarantine.VerbRelease))
+	l.must(l.c.Phase == quarantine.PhaseSuspect && l.c.Mark.State == quarantine.MarkNone, "it is %s, its mark %s", l.c.Phase, l.c.Mark.State)
+	l.tell(missing(device.NodeDeleted))
+	l.now = l.now.Add(2 * minute)
+	l.tell(woke())
+	l.tell(MakeLooked().Missing(device.NodeDeleted).Answer())
+	l.p.Mode = quarantine.ModeEnforce
+	l.tell(woke())
+	l.must(l.c.Phase == quarantine.PhaseGone && !strings.Contains(l.owes(), "PutMark"), "it is %s and owes %q", l.c.Phase, l.owes())
+}

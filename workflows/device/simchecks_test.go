@@ -254,7 +254,7 @@ func (l *life) scheduled(t *task) {
 			l.fail("a mark is to be put in mode observe")
 		case c.Restricted && !l.granted[c.Epoch] && l.mayMark != strayMark:
 			l.fail("a device is to be restricted, and nobody said that it may be: %s", brief(c))
-		case !c.Restricted && l.mayMark == "" && !(l.granted[c.Epoch] && c.Retired):
+		case !c.Restricted && l.mayMark == "":
 			l.fail("a mark is to be put, and no fault was ever known: %s", brief(c))
 		}
 	case quarantine.LiftMark:
@@ -363,6 +363,10 @@ func (l *life) ended() {
 
 // rest checks that the case came to its end, or waits under a name that says for what.
 func (l *life) rest() {
+	if len(l.tasks) > 0 {
+		l.in(5*time.Second, l.rest) // it is just trying something
+		return
+	}
 	l.check()
 	limit := l.endsAt.Sub(l.chaosUntil)
 	if most := 60 + 6*int(limit/time.Hour); l.looked > most && l.reopened == 0 {

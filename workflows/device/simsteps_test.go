@@ -377,6 +377,9 @@ func (l *life) message() signal {
 		payload.Actor, s.actor, s.unnamed = "", "", true
 	}
 	s.payload = payload
+	if s.name == string(quarantine.VerbRetire) {
+		l.because("an operator retired it")
+	}
 	return s
 }
 
@@ -516,7 +519,7 @@ func (l *life) turnFair() {
 			}
 		})
 	}
-	l.in(l.endsAt.Sub(l.clock())-time.Second, l.rest)
+	l.in(l.endsAt.Sub(l.clock())-10*time.Minute, l.rest)
 }
 
 func contains(list []string, one string) bool { return slices.Contains(list, one) }
