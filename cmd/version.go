@@ -16,6 +16,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
 // build is what the binary knows of itself.
@@ -32,7 +33,7 @@ type build struct {
 type spoken struct {
 	Kubernetes spokenKubernetes `json:"kubernetes"`
 	Temporal   spokenTemporal   `json:"temporal"`
-	Workflow   spokenWorkflow   `json:"workflow"`
+	Workflows  []spokenWorkflow `json:"workflows"`
 	Mark       spokenMark       `json:"mark"`
 	Directory  spokenDirectory  `json:"directory"`
 }
@@ -92,7 +93,10 @@ func spokenOf() spoken {
 	return spoken{
 		Kubernetes: spokenKubernetes{Client: moduleVersion("k8s.io/client-go"), APIs: kube.APIs()},
 		Temporal:   spokenTemporal{API: moduleVersion("go.temporal.io/api"), SDK: "v" + temporal.SDKVersion},
-		Workflow:   spokenWorkflow{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
+		Workflows: []spokenWorkflow{
+			{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
+			{Type: incidentwf.WorkflowType, State: incidentwf.StateVersion},
+		},
 		Mark:       spokenMark{Taint: kube.TaintKey, Format: kube.MarkFormat},
 		Directory:  spokenDirectory{Format: directory.Format},
 	}
@@ -163,7 +167,11 @@ func writeVersion(out io.Writer, b build, s spoken) error {
 	}
 	row("", "client-go %s", s.Kubernetes.Client)
 	row("Temporal", "API %s, SDK %s", s.Temporal.API, s.Temporal.SDK)
-	row("workflow", "%s, state %d", s.Workflow.Type, s.Workflow.State)
+	name = "workflows"
+	for _, w := range s.Workflows {
+		row(name, "%s, state %d", w.Type, w.State)
+		name = ""
+	}
 	row("mark", "%s, format %d", s.Mark.Taint, s.Mark.Format)
 	row("directory", "format %s", s.Directory.Format)
 	return text.Flush()
