@@ -97,8 +97,8 @@ func spokenOf() spoken {
 			{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
 			{Type: incidentwf.WorkflowType, State: incidentwf.StateVersion},
 		},
-		Mark:       spokenMark{Taint: kube.TaintKey, Format: kube.MarkFormat},
-		Directory:  spokenDirectory{Format: directory.Format},
+		Mark:      spokenMark{Taint: kube.TaintKey, Format: kube.MarkFormat},
+		Directory: spokenDirectory{Format: directory.Format},
 	}
 }
 
