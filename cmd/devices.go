@@ -48,7 +48,8 @@ func newDevices(streams Streams) *cobra.Command {
   REASON   the reason code of the case; without one, why a Healthy can't be
            believed: NodeSilent and NodeNotReady (its node is out, by the word of
            the node controller and the kubelet), DriverAbsent (its slices are gone
-           or incomplete), PluginAbsent (nothing of the resource is allocatable)
+           or incomplete), PluginAbsent (nothing of the resource is allocatable);
+           Unmonitored, where the driver never reported any health on the node
   MARK     what keeps it out of new allocations: InForce, Observed (mode observe,
            nothing is made), Advisory (nothing to mark it with: a device plugin's
            device, or an API that isn't served), Refused, Changed …

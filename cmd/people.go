@@ -112,10 +112,12 @@ func (f *peopleFlags) connect() (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
+	starters := election(set.LeaderElection, cluster.namespace)
 	return &sources{
-		directory: shown, end: end, election: election(set.LeaderElection, cluster.namespace),
+		directory: shown, end: end, election: starters,
 		clients: listing.Clients{
 			Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery(), Delays: set.ReportingDelay.Of,
+			Starters: starters,
 		},
 		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
 	}, nil

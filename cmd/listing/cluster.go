@@ -35,6 +35,8 @@ type Cluster struct {
 	NoClasses string
 	// Delays are the reporting delays of drivers.
 	Delays Delays
+	// Known is where which driver ever reported health.
+	Known Known
 	// Blind is what Sickbay itself can't see now.
 	Blind []string
 	// Problems says what could not be read, Notes what the cluster lacks.
@@ -49,6 +51,8 @@ type Clients struct {
 	Discovery  discovery.DiscoveryInterface
 	// Delays are the reporting delays of drivers; nil where they aren't known.
 	Delays Delays
+	// Starters say where those write down who ever reported health; nil is nowhere.
+	Starters *Election
 }
 
 // ErrNothingRead is returned when not one of the sources could be read.
@@ -116,6 +120,11 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 	for i, source := range sources {
 		reads.Go(func() { failures[i] = source.read() })
 	}
+	reads.Go(func() {
+		if clients.Starters != nil {
+			cluster.Known = clients.Starters.Known(ctx, clients.Kubernetes)
+		}
+	})
 	reads.Wait()
 	failed := 0
 	for i, source := range sources {

@@ -46,6 +46,7 @@ func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 		if n, there := j.nodes[d.Node]; there {
 			d.NodeOut = n.Out()
 		}
+		d.Unmonitored = d.Health == device.Unknown && d.Stale == device.Fresh && d.NodeOut == device.Fresh && !cluster.Known.monitors(d.Key, d.Node)
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })
 		d.Holders = slices.CompactFunc(d.Holders, func(a, b Holder) bool { return a.UID == b.UID })
 		slices.Sort(d.Classes)

@@ -53,6 +53,9 @@ type Device struct {
 	// Age is how old what is reported may be, apart from what it is; nil where
 	// nothing is reported.
 	Age *Age `json:"age,omitempty"`
+	// Unmonitored says that the device is Unknown because its driver never reported any
+	// health on the node, as far as the starters remember.
+	Unmonitored bool `json:"unmonitored,omitempty"`
 	// NodeOut says that the device's node is out, and why: nothing that is read on it
 	// says anything of now, and nothing is concluded from it.
 	NodeOut device.Staleness `json:"nodeOut,omitempty"`
@@ -118,6 +121,9 @@ func (h Holder) String() string { return h.Namespace + "/" + h.Name }
 func (d Device) Why() string {
 	if d.Phase != "" || d.Workflow != "" {
 		return d.Reason
+	}
+	if d.Unmonitored {
+		return Unmonitored
 	}
 	return string(cmp.Or(d.Stale, d.NodeOut))
 }

@@ -41,6 +41,8 @@ func withoutCase(d Device) string {
 	switch {
 	case d.NodeOut != "":
 		return fmt.Sprintf("%s can't be judged now: its node %s is out (%s), and what was read there is old; it has no case.", d.Name, d.Node, d.NodeOut)
+	case d.Unmonitored:
+		return fmt.Sprintf("%s isn't monitored: its driver never reported any health on %s; it has no case.", d.Name, d.Node)
 	case d.Stale != device.Fresh:
 		return fmt.Sprintf("%s is reported Healthy, which can't be believed now (%s); it has no case.", d.Name, d.Stale)
 	case !d.Listed && d.Mark == nil:
@@ -147,6 +149,8 @@ func next(s Story, casesMissing bool) string {
 		return "the starter gives the mark its case back (SICKBAY_MARK_CHECK); if that doesn't come, see whether a starter runs"
 	case d.NodeOut != "":
 		return "its node has to come back; then its devices are read anew. Nothing is concluded about them meanwhile"
+	case d.Unmonitored:
+		return "nothing; a driver without a health service opens no case (SICKBAY_UNKNOWN_POLICY)"
 	case d.Stale == device.DriverAbsent:
 		return "the driver has to publish its slices again; the starter opens a case if it stays away (SICKBAY_DRIVER_AWAY)"
 	case d.Stale == device.PluginAbsent:
@@ -154,7 +158,7 @@ func next(s Story, casesMissing bool) string {
 	case d.Health == device.Unhealthy:
 		return "the starter opens a case, unless the catalogue says that this is no fault of the device; if none comes, see whether a starter runs"
 	case d.Health == device.Unknown:
-		return "the starter opens a case, unless the driver has reported no health here since the starters began (SICKBAY_UNKNOWN_POLICY)"
+		return "the starter opens a case, unless the driver never reported any health on this node (SICKBAY_UNKNOWN_POLICY)"
 	}
 	if len(s.Unmapped) > 0 {
 		return unmappedNext(s.Unmapped[0])
