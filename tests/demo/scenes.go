@@ -81,7 +81,7 @@ func (d *demo) scenes(ctx context.Context) ([]scene, error) {
 				return err
 			},
 			outcome: "its devices in use are suspect, and nothing is done to them",
-			seen:    suspects(blipping, false),
+			seen:    suspects(blipping),
 			within:  20 * time.Second,
 		},
 		{
@@ -101,13 +101,13 @@ func (d *demo) scenes(ctx context.Context) ([]scene, error) {
 				return err
 			},
 			outcome: "its devices in use are suspect",
-			seen:    suspects(silent, false),
+			seen:    suspects(silent),
 			within:  20 * time.Second,
 		},
 		{
 			happens: "the grace window of " + silent + " passes",
-			outcome: "still Unknown, so somebody has to look at the driver; no Pod was touched",
-			seen:    suspects(silent, true),
+			outcome: "still Unknown, so no new Pod gets them until the driver is back; no Pod was touched",
+			seen:    restricted(silent),
 			within:  60 * time.Second,
 		},
 		{
@@ -146,9 +146,8 @@ func one(l listing.Listing, key device.Key, phase quarantine.Phase, waiting quar
 	return fmt.Errorf("%s isn't listed", key)
 }
 
-// suspects wants the devices in use on a node suspect and unmarked; past the
-// grace window where that is asked for.
-func suspects(node string, graceOver bool) func(listing.Listing) error {
+// suspects wants the devices in use on a node suspect and unmarked.
+func suspects(node string) func(listing.Listing) error {
 	return onNode(node, func(d listing.Device) error {
 		held := len(d.Holders) > 0
 		switch {
@@ -156,10 +155,24 @@ func suspects(node string, graceOver bool) func(listing.Listing) error {
 			return fmt.Errorf("%s has mark %s although it is only Unknown", d.Name, d.Mark.State)
 		case held && d.Phase != quarantine.PhaseSuspect:
 			return fmt.Errorf("%s is %q, want %s", d.Name, d.Phase, quarantine.PhaseSuspect)
-		case held && graceOver && d.Waiting != quarantine.WaitingForRestriction:
-			return fmt.Errorf("%s waits for %q, want %s", d.Name, d.Waiting, quarantine.WaitingForRestriction)
 		case !held && d.Phase != "":
 			return fmt.Errorf("%s is %s although nobody reports on it", d.Name, d.Phase)
+		}
+		return nil
+	})
+}
+
+// restricted wants the devices in use on a node marked, and still held.
+func restricted(node string) func(listing.Listing) error {
+	return onNode(node, func(d listing.Device) error {
+		held := len(d.Holders) > 0
+		switch {
+		case !held && (d.Phase != "" || d.Mark != nil):
+			return fmt.Errorf("%s is %s although nobody reports on it", d.Name, d.Phase)
+		case held && (d.Phase != quarantine.PhaseRestricted || d.Waiting != quarantine.WaitingForHealth):
+			return fmt.Errorf("%s is %q, waiting %q; want %s, %s", d.Name, d.Phase, d.Waiting, quarantine.PhaseRestricted, quarantine.WaitingForHealth)
+		case held && (d.Mark == nil || d.Mark.State != string(quarantine.MarkInForce)):
+			return fmt.Errorf("%s has mark %+v, want it %s", d.Name, d.Mark, quarantine.MarkInForce)
 		}
 		return nil
 	})
