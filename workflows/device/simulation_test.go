@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	lives = flag.Int("lives", 100, "how many random lives to simulate; make long simulates 10,000")
+	lives = flag.Int("lives", 60, "how many random lives to simulate; make long simulates 10,000")
 	seed  = flag.Uint64("seed", 1, "the seed of the first life; the next ones count up from it")
 )
 
