@@ -253,7 +253,7 @@ func (d *decision) driverVouches(e Looked) bool {
 	c := &d.c
 	published := c.SlicesRead && e.Slices != "" && clip(e.Slices, maxName) != c.Slices
 	back := e.Driver == DriverSpeaks || published && e.Driver != DriverUnknown
-	return back && !c.Held() && !c.Evidence().Live() && d.value() == device.Unknown &&
+	return back && !c.Held() && !c.Evidence().Live() && d.value() != device.Unhealthy &&
 		// Of a plugin's device it has to be on the list, as far as the list's length shows that.
 		e.Presence != nil && e.Presence.Present && e.Presence.Listed >= c.Listed
 }

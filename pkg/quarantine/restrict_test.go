@@ -568,3 +568,20 @@ func TestAReleaseInModeObserveHoldsInModeEnforce(t *testing.T) {
 	l.tell(woke())
 	l.must(l.c.Phase == quarantine.PhaseGone && !strings.Contains(l.owes(), "PutMark"), "it is %s and owes %q", l.c.Phase, l.owes())
 }
+
+// U3, R7: what a Pod said last, before it ended, was Healthy already: a driver that is
+// back ends such a case no later than one whose last word was Unknown.
+func TestADriverThatIsBackEndsTheCaseWhateverAPodThatEndedSaid(t *testing.T) {
+	for name, last := range map[string]*ReadingBuilder{
+		"Unknown": MakeReading("train-0").Unknown(), "Healthy": MakeReading("train-0").Healthy().Version("2"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := live(t, gpu, enforce())
+			l.tell(lost(MakeReading("train-0").Unknown()))
+			l.now = l.now.Add(10 * sec)
+			l.tell(MakeLooked().Reading(last).Answer())
+			l.follow(l.now.Sub(start)+hour, nobodyThere(quarantine.DriverSpeaks))
+			l.must(!l.c.Open() && l.c.End == quarantine.EndHealthBack, "it is %s %s, waiting for %s", l.c.Phase, l.c.End, l.c.Waiting)
+		})
+	}
+}

@@ -228,6 +228,9 @@ func (l *life) taken(before, now quarantine.Case) {
 			l.fail("a reading was acknowledged and isn't in the state: %s", brief(r))
 		}
 		known := now.Reports[i]
+		if r.Ended {
+			continue // without its Pod things may be better, which a live look has to say
+		}
 		if known.Version.Newer(r.Version) || known.Ended && !r.Ended {
 			continue
 		}
