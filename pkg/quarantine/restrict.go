@@ -148,8 +148,13 @@ func (d *decision) unmark() bool {
 	switch c.Mark.State {
 	case MarkNone, MarkObserved, MarkAdvisory:
 		return true
-	case MarkAdopted, MarkLifting:
-		// A look confirms it first; its removal is under way.
+	case MarkAdopted:
+		// A look confirms it first.
+	case MarkLifting:
+		// Its removal is under way, or was refused and is tried again.
+		if !c.Mark.RetryAt.After(d.now) {
+			c.Mark.RetryAt = time.Time{}
+		}
 	default:
 		switch {
 		case d.p.Mode == ModeObserve:

@@ -585,3 +585,19 @@ func TestADriverThatIsBackEndsTheCaseWhateverAPodThatEndedSaid(t *testing.T) {
 		})
 	}
 }
+
+// U3, R7: a mark whose removal is refused is removed once it can be.
+func TestARefusedRemovalIsTriedAgain(t *testing.T) {
+	l := restricted(t, enforce())
+	l.follow(l.now.Sub(start)+hour, backAgain)
+	l.must(strings.Contains(l.owes(), "LiftMark"), "its health is back, and it owes %q", l.owes())
+	for range 3 {
+		l.tell(func(c quarantine.Case, _ time.Time) quarantine.Event {
+			return quarantine.MarkReported{Outcome: quarantine.OutcomeRefused, Epoch: c.Epoch, Name: "sickbay-gpu-3", Detail: "forbidden"}
+		})
+		l.must(!strings.Contains(l.owes(), "LiftMark") && l.c.Waiting == quarantine.WaitingForMark, "it waits for %s and owes %q", l.c.Waiting, l.owes())
+		l.now = l.c.Mark.RetryAt
+		l.tell(woke())
+		l.must(strings.Contains(l.owes(), "LiftMark"), "it owes %q", l.owes())
+	}
+}
