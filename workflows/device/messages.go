@@ -165,7 +165,10 @@ func (r *runner) handle() error {
 	for _, verb := range quarantine.Verbs {
 		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
 			func(ctx workflow.Context, raw converter.RawValue) (Answer, error) {
-				if err := workflow.Await(ctx, func() bool { return len(r.Case.Notices) < backlog }); err != nil {
+				// A case can't be cancelled, and nor can what is asked of it.
+				own, cancel := workflow.NewDisconnectedContext(ctx)
+				defer cancel()
+				if err := workflow.Await(own, func() bool { return len(r.Case.Notices) < backlog }); err != nil {
 					return Answer{}, err
 				}
 				return r.answer(decodeMessage(verb, raw))

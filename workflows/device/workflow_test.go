@@ -200,6 +200,31 @@ func TestACaseCannotBeCancelled(t *testing.T) {
 	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
 }
 
+// Somebody tried to cancel a case's workflow; operators' updates are answered all the
+// same, also those that wait until decisions are announced. Case 22, row t=100.
+func TestAfterACancellationOperatorsAreStillAnswered(t *testing.T) {
+	r := newRun(t)
+	bad := report("train-0", device.Unhealthy, "XID 79", "41")
+	r.world.set(bad)
+	r.at(0, func() { r.observe(bad) })
+	r.at(10*time.Second, func() {
+		r.CancelWorkflow()
+		// More than can be announced at once.
+		for range 15 {
+			r.SignalWorkflowSkippingWorkflowTask("retire", map[string]string{"actor": "ops@example.com"})
+		}
+		r.UpdateWorkflow("repaired", "u1", &updates{t: t}, devicewf.OperatorPayload{Actor: "late@example.com", Reason: "riser replaced"})
+	})
+	r.at(time.Minute, func() {
+		words := r.state().Words
+		if len(words) != 1 || words[0].Actor != "late@example.com" {
+			t.Errorf("words %+v, want the one that came by update", words)
+		}
+	})
+	r.stop(2 * time.Minute)
+	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
 // Somebody started the workflow by hand, and named no device: nothing comes of it
 // but an error that says so, and no decision about nothing reaches the trail.
 func TestAWorkflowWithoutADeviceEnds(t *testing.T) {
