@@ -38,9 +38,10 @@ type record struct {
 	actors int
 
 	// sent is what the starter told, onTheWay what no run has taken yet, expect the
-	// readings that the last step has to have brought into the state.
+	// readings that the last step has to have brought into the state, and expected when.
 	sent, onTheWay []signal
 	expect         []quarantine.Reading
+	expected       time.Time
 	// asked are the actors whose word was acknowledged, unnamed counts what was
 	// acknowledged and is to be refused as nobody's. updating are the updates that
 	// were accepted and not answered.
@@ -216,6 +217,9 @@ func (l *life) owes(now quarantine.Case) bool {
 func (l *life) taken(before, now quarantine.Case) {
 	expect := l.expect
 	l.expect = nil
+	if !l.expected.Equal(l.clock()) {
+		return // a run that had yet to begin took them, and more has happened since
+	}
 	if !now.Open() || before.Open() && before.Epoch != now.Epoch {
 		return // there is other hardware now, of which those readings say nothing
 	}

@@ -439,6 +439,7 @@ func (l *life) acknowledged(batch []signal) {
 	for _, s := range batch {
 		l.say("signal %s %s", s.name, brief(s.payload))
 		l.expect = append(l.expect, s.readings...)
+		l.expected = l.clock()
 		switch {
 		case s.unnamed:
 			l.unnamed++
