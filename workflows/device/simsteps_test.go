@@ -438,8 +438,10 @@ func (l *life) acknowledged(batch []signal) {
 	l.onTheWay = l.onTheWay[len(batch):]
 	for _, s := range batch {
 		l.say("signal %s %s", s.name, brief(s.payload))
+		if now := l.clock(); !l.expected.Equal(now) {
+			l.expect, l.expected = nil, now
+		}
 		l.expect = append(l.expect, s.readings...)
-		l.expected = l.clock()
 		switch {
 		case s.unnamed:
 			l.unnamed++
