@@ -117,7 +117,7 @@ func TestHelpOfEachCommandShowsItsVariablesAndExitCodes(t *testing.T) {
 func TestVersionTellsTheCatalogueAndWhatIsSpoken(t *testing.T) {
 	text := run(t, "version")
 	for _, want := range []string{
-		"reason catalogue  20", "v1: events, nodes, pods", "coordination.k8s.io/v1: leases",
+		"reason catalogue  20", "v1: configmaps, events, nodes, pods", "coordination.k8s.io/v1: leases",
 		"resource.k8s.io/v1 or resource.k8s.io/v1beta2: devicetaintrules", "resource.k8s.io/v1: resourceclaims, resourceslices",
 		"SDK v1.", "device, state 1", "sickbay.dev/quarantined, format 1", "format 1",
 	} {

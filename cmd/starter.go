@@ -20,7 +20,8 @@ func newStarter(streams Streams) *cobra.Command {
 		Long: `Watches Pods, ResourceClaims, ResourceSlices, Nodes and marks, and tells the
 workflow of each device what it saw of it; the first fault starts that workflow.
 A healthy device costs nothing. It writes nothing into the cluster but the Lease
-by which one of several starters is the active one, and not even that with
+by which one of several starters is the active one, and a ConfigMap beside it that
+says which drivers ever reported health; and not even these with
 SICKBAY_LEADER_ELECTION_ENABLED=false.
 
 SIGTERM and SIGINT let it send what is queued, within SICKBAY_DRAIN, and give
@@ -92,9 +93,14 @@ func runStarter(ctx context.Context, streams Streams) error {
 			Quiet:       set.SettleQuiet,
 			SettleLimit: set.SettleLimit,
 			PluginAway:  set.PluginAway,
+			DriverAway:  set.DriverAway,
+			NodeReturn:  set.NodeReturn,
 			Recheck:     set.MarkCheck,
 			Poke:        set.WatchPoke,
 			Drain:       set.Drain,
+
+			HeartbeatLimit: set.HeartbeatLimit.Of(""),
+			ReportingDelay: set.ReportingDelay.Of(""),
 		},
 	})
 	if err != nil {
@@ -122,6 +128,16 @@ func driverPolicies(set config.Starter) map[string]starter.DriverPolicy {
 	policies := map[string]starter.DriverPolicy{}
 	for driver, unknown := range set.UnknownPolicy {
 		policies[driver] = starter.DriverPolicy{Unknown: starter.UnknownPolicy(unknown)}
+	}
+	for driver, limit := range set.HeartbeatLimit {
+		policy := policies[driver]
+		policy.HeartbeatLimit = limit
+		policies[driver] = policy
+	}
+	for driver, delay := range set.ReportingDelay {
+		policy := policies[driver]
+		policy.ReportingDelay = delay
+		policies[driver] = policy
 	}
 	for _, driver := range set.HidesAllocated {
 		policy := policies[driver]

@@ -63,6 +63,7 @@ func TestTwoEndpointsThatOverwriteEachOtherSignalOneCase(t *testing.T) {
 func TestADriverWithoutAHealthServiceIsAGapInCoverage(t *testing.T) {
 	channel := device.Key{Driver: "compute-domain.example.com", Pool: "anvil-07", Device: "channel-0"}
 	s := newScene(t)
+	s.slice("anvil-07", 1, listed("gpu-3", "GPU-a"))
 	p := podOn("anvil-07", "mpi-0", entry(channel, device.Unknown, ""), entry(gpu("anvil-07", "gpu-3"), device.Healthy, ""))
 	for _, after := range []time.Duration{0, 300 * time.Second, 24 * time.Hour} {
 		s.pass(startOfTime.Add(after).Sub(s.clock.Now()))

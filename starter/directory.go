@@ -110,27 +110,10 @@ func (t *tracker) takeShifted() []device.Key {
 	return keys
 }
 
-// nodeReady takes in whether a node's kubelet says that it is ready.
-func (t *tracker) nodeReady(name string, ready bool) {
-	t.do(func() {
-		_, was := t.unready[name]
-		if was == !ready {
-			return
-		}
-		if ready {
-			delete(t.unready, name)
-		} else {
-			t.unready[name] = struct{}{}
-		}
-		t.shiftNode(name)
-	})
-}
-
 // seen is what is seen of a device now, or nil for one that nothing names.
 func (t *tracker) seen(key device.Key) *directory.Seen {
 	s := &directory.Seen{Device: key, Node: key.Node, Objective: directory.ObjectiveNotConfigured}
 	r, p := t.devices[key], t.poolOf(key)
-	around := device.Surroundings{WatchCurrent: true, LeaseAdvancing: true}
 	expected := false
 	if p != nil {
 		var found device.PoolDevice
@@ -139,7 +122,7 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 			found, expected = p.believed().Find(key.Device)
 			expected = expected || wasListed(p, key)
 		}
-		s.Node, s.Hardware, around.PoolComplete = p.node, found.Incarnation, p.now.Complete
+		s.Node, s.Hardware = p.node, found.Incarnation
 	}
 	t.holders(s)
 	if r == nil && !s.Listed && !expected && len(s.Holders) == 0 {
@@ -161,14 +144,12 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 		s.Observe(reports)
 	}
 	if key.Path() == device.PathPlugin {
-		around.Offer = t.nodes[key.Node].offers[key.Resource]
-		s.Classes, s.Listed = []string{key.Resource}, around.Offer.Listed > 0
+		s.Classes, s.Listed = []string{key.Resource}, t.nodes[key.Node].offers[key.Resource].Listed > 0
 	}
 	if s.Health != "" {
-		_, there := t.nodes[s.Node]
-		_, unready := t.unready[s.Node]
-		around.NodeReady = s.Node == "" || there && !unready
-		s.Stale = around.Freshness(key.Path())
+		// What Sickbay itself can't see is said of all devices at once, by the beat.
+		s.Stale = t.around(key, s.Node).Freshness(key.Path())
+		s.StaleSince = t.staleSince(key, s.Node, s.Stale).UTC()
 	}
 	return s
 }
@@ -319,7 +300,7 @@ func Levels(all Listed, catalogue *reason.Catalogue) []directory.Entry {
 	}
 	for _, node := range all.Nodes {
 		t.nodeSeen(node.Name, string(node.UID), kube.OffersOf(node))
-		t.nodeReady(node.Name, ready(node))
+		t.nodeReady(node.Name, readiness(node))
 	}
 	for _, pod := range all.Pods {
 		t.podSeen(pod)

@@ -41,7 +41,11 @@ func (s *scene) shown() func() []device.Key {
 
 func (s *scene) node(name string, ready bool, offers map[string]device.Offer) {
 	s.tracker.nodeSeen(name, name+"-uid", offers)
-	s.tracker.nodeReady(name, ready)
+	condition := device.ReadyFalse
+	if ready {
+		condition = device.ReadyTrue
+	}
+	s.tracker.nodeReady(name, condition)
 }
 
 // hold delivers the claim of a Pod that has a device, by a class.
@@ -152,13 +156,15 @@ func TestAReadingThatCantBeBelievedIsShownWithWhy(t *testing.T) {
 	}
 	told := s.shown()
 	stale(device.Fresh, "all is well")
-	s.tracker.nodeReady("anvil-07", false)
+	s.tracker.nodeReady("anvil-07", device.ReadyFalse)
 	stale(device.NodeNotReady, "the node isn't ready")
 	if len(told()) != 1 {
 		t.Error("the directory wasn't told that the node isn't ready")
 	}
-	s.tracker.nodeReady("anvil-07", true)
-	stale(device.Fresh, "the node is ready again")
+	s.tracker.nodeReady("anvil-07", device.ReadyTrue)
+	stale(device.NodeNotReady, "the node is ready again, and hasn't settled")
+	s.pass(30 * time.Second)
+	stale(device.Fresh, "the node has settled")
 	s.tracker.sliceGone("anvil-07-gpus")
 	stale(device.DriverAbsent, "the driver's slices are gone")
 	s.tracker.nodeGone("anvil-07")
@@ -252,7 +258,7 @@ func TestARebuildShowsWhatTheStarterShows(t *testing.T) {
 	s.tracker.sliceSeen("slice", slice)
 	s.tracker.claimSeen(claim)
 	s.tracker.nodeSeen("anvil-07", "node-uid", nil)
-	s.tracker.nodeReady("anvil-07", true)
+	s.tracker.nodeReady("anvil-07", device.ReadyTrue)
 	s.tracker.podSeen(pod)
 	entries := Levels(Listed{
 		Slices: []device.Slice{slice}, Claims: []device.Claim{claim}, Pods: []device.Pod{pod}, Nodes: []*corev1.Node{node},

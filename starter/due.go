@@ -39,9 +39,9 @@ func (t *tracker) owes(r *record) (urgency, bool) {
 	switch {
 	case grave:
 		return urgencyFault, true
-	case open || r.adopt || r.inventory.wanted && r.inventory.open:
+	case open || r.adopt || t.wantsInventory(r) && r.inventory.open:
 		return urgencyCase, true
-	case r.maybe && (r.inventory.wanted || r.markNews != nil || t.tellable(r)):
+	case r.maybe && (t.wantsInventory(r) || r.markNews != nil || t.tellable(r)):
 		return urgencyNews, true
 	}
 	return 0, false
@@ -61,6 +61,9 @@ func (t *tracker) owesReadings(r *record) (grave, open bool) {
 
 // callsFor is owesReadings without a look at what else there is.
 func (t *tracker) callsFor(r *record) (grave, open bool) {
+	if t.holds(r) {
+		return false, false
+	}
 	for _, s := range r.readings {
 		switch {
 		case s.worst != nil:
@@ -88,7 +91,11 @@ func (t *tracker) tellable(r *record) bool {
 	return t.untold(r)
 }
 
+// untold tells whether any reading is news that may be told.
 func (t *tracker) untold(r *record) bool {
+	if t.holds(r) {
+		return false
+	}
 	for _, s := range r.readings {
 		if s.worst != nil || s.untold() {
 			return true
@@ -128,7 +135,7 @@ func (t *tracker) next(r *record) delivery {
 		return delivery{check: true}
 	case open:
 		return t.readingsDue(r, true)
-	case r.inventory.wanted && r.inventory.open:
+	case t.wantsInventory(r) && r.inventory.open:
 		return delivery{event: r.inventory.want, open: true}
 	case t.tellable(r):
 		return t.readingsDue(r, false)
@@ -164,10 +171,22 @@ func (t *tracker) readingsDue(r *record, open bool) delivery {
 		}
 		lost = lost || s.now.Counts() == device.Unknown && t.lost(r)
 	}
+	sent := t.clock.Now()
 	d.event = quarantine.Observed{
-		Node: r.node, Readings: bound(readings), Lost: lost, Incarnation: t.incarnation(r.key),
+		Node: r.node, Readings: dated(bound(readings), sent), Lost: lost, Incarnation: t.incarnation(r.key), Sent: sent,
 	}
 	return d
+}
+
+// dated gives readings the dates that they have on this clock as it goes now. It may
+// have been set since they were taken; how long ago that was, the monotonic clock tells.
+func dated(readings []quarantine.Reading, sent time.Time) []quarantine.Reading {
+	for i, r := range readings {
+		if !r.Observed.IsZero() {
+			readings[i].Observed = sent.Add(-sent.Sub(r.Observed))
+		}
+	}
+	return readings
 }
 
 // bound keeps the gravest readings. Those of one Pod stay in the order in which

@@ -49,13 +49,18 @@ func (e *eyes) opened(resource string) {
 
 // failed takes in that a resource can't be listed or watched, and says so once.
 func (e *eyes) failed(resource, verb string, err error) {
-	e.metrics.watching.WithLabelValues(resource).Set(0)
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w: can't %s %s in all namespaces; grant the starter's service account the verbs list and watch on %s: %w",
 			ErrForbidden, verb, resource, resource, err)
 	} else {
 		err = fmt.Errorf("can't %s %s: %w", verb, resource, err)
 	}
+	e.missed(resource, err)
+}
+
+// missed takes in why something can't be seen, and says so once.
+func (e *eyes) missed(resource string, err error) {
+	e.metrics.watching.WithLabelValues(resource).Set(0)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if before := e.broken[resource]; before == nil || errors.Is(before, ErrForbidden) != errors.Is(err, ErrForbidden) {
@@ -121,6 +126,13 @@ func (e *eyes) ages(emit func(float64, ...string)) {
 	for resource, at := range e.heard {
 		emit(e.clock.Since(at).Seconds(), resource)
 	}
+}
+
+// blind lists what can't be seen.
+func (e *eyes) blind() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.broken))
 }
 
 // err is everything that can't be seen, or nil.

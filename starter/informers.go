@@ -3,7 +3,6 @@ package starter
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -195,17 +194,20 @@ func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *s
 
 // nodeView is what is read of a node.
 type nodeView struct {
-	ready  bool
+	ready  device.Readiness
 	offers map[string]device.Offer
 }
 
 func viewNode(node *corev1.Node) nodeView {
-	return nodeView{ready: ready(node), offers: kube.OffersOf(node)}
+	return nodeView{ready: readiness(node), offers: kube.OffersOf(node)}
 }
 
-// ready tells whether the kubelet says that its node is ready.
-func ready(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+// readiness is what a node's condition Ready says.
+func readiness(node *corev1.Node) device.Readiness {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return device.Readiness(c.Status)
+		}
+	}
+	return device.ReadyUnknown
 }

@@ -289,7 +289,6 @@ func (t *tracker) nodeGone(name string) {
 		t.endNode(name)
 		delete(t.nodes, name)
 		t.offersGone(name)
-		delete(t.unready, name)
 		t.shiftNode(name)
 	})
 }
@@ -311,6 +310,7 @@ func (t *tracker) endNode(name string) {
 		t.missing(r, device.NodeDeleted, "", false)
 	}
 	maps.DeleteFunc(t.known, func(p pair, _ struct{}) bool { return p.node == name })
+	t.forgetOutages(name)
 }
 
 // coverage counts, by driver, the devices in use whose driver never reported any

@@ -18,6 +18,7 @@ func (t *tracker) claimSeen(view device.Claim) {
 		for _, result := range view.Results {
 			key := poolKey(result.Device)
 			t.claimsByPool.add(key, name)
+			t.vouchPool(key)
 			t.inventoryChanged(key, result.Device)
 			t.shift(result.Device)
 		}
@@ -45,6 +46,7 @@ func (t *tracker) unplaceClaim(name string) {
 	for _, result := range t.claims[name].Results {
 		key := poolKey(result.Device)
 		t.claimsByPool.remove(key, name)
+		t.vouchPool(key)
 		t.inventoryChanged(key, result.Device)
 		t.shift(result.Device)
 	}
@@ -121,6 +123,7 @@ func (t *tracker) assemble(p *pool) {
 		p.node = p.now.Node
 	}
 	p.dirty, p.changed = true, t.clock.Now()
+	t.vouchPool(p.key)
 	for uid := range t.podsByPool[p.key] {
 		t.again[uid] = struct{}{}
 	}

@@ -163,6 +163,10 @@ func (s *Starter) lead(ctx context.Context) {
 	if s.settle(ctx) != nil {
 		return
 	}
+	remembering := s.remembering()
+	if remembering != nil {
+		remembering.recall(ctx)
+	}
 	send := &sender{
 		tracker: s.tracker, cases: s.options.Cases, answers: s.options.Answers, queue: q, settling: s.settling,
 		timing: s.options.Timing, log: s.log, metrics: s.metrics, tracer: s.options.Tracer,
@@ -179,6 +183,10 @@ func (s *Starter) lead(ctx context.Context) {
 	work.Go(func() { s.census.run(checking) })
 	if s.options.Poker != nil {
 		work.Go(func() { s.poking().run(checking) })
+	}
+	work.Go(func() { s.heartbeats.run(checking) })
+	if remembering != nil {
+		work.Go(func() { remembering.run(checking) })
 	}
 	work.Go(func() {
 		select {

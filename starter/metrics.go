@@ -3,9 +3,11 @@ package starter
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 )
 
@@ -57,6 +59,24 @@ func (m *metrics) register(r prometheus.Registerer, s *Starter) error {
 		telemetry.UnseenDevices.Read(counted(t.unseenDevices)),
 		telemetry.ListedDevices.Read(counted(t.listedDevices)),
 		telemetry.ReportedDevices.Read(t.reportedDevices),
+		telemetry.Blind.Read(func(emit func(float64, ...string)) {
+			for _, why := range s.cantSee() {
+				emit(1, why)
+			}
+		}),
+		telemetry.NodesOut.Read(counted(func() map[string]int { count, _ := t.outNodes(); return named(count) })),
+		telemetry.NodeOutTime.Read(lasting(func() map[string]time.Duration { _, longest := t.outNodes(); return named(longest) })),
+		telemetry.StaleDevices.Read(func(emit func(float64, ...string)) {
+			_, stale := t.evidenceAges()
+			for driver, of := range stale {
+				for why, n := range of {
+					emit(float64(n), driver, string(why))
+				}
+			}
+		}),
+		telemetry.EvidenceAge.Read(lasting(func() map[string]time.Duration { oldest, _ := t.evidenceAges(); return oldest })),
+		telemetry.UnpreparedClaims.Read(counted(func() map[string]int { count, _ := t.unpreparedClaims(); return count })),
+		telemetry.UnpreparedTime.Read(lasting(func() map[string]time.Duration { _, longest := t.unpreparedClaims(); return longest })),
 	) {
 		if err := r.Register(c); err != nil {
 			errs = append(errs, fmt.Errorf("register the starter's metrics: %w", err))
@@ -72,4 +92,22 @@ func counted(count func() map[string]int) func(func(float64, ...string)) {
 			emit(float64(n), label)
 		}
 	}
+}
+
+// lasting reads a gauge of times with one label, in seconds.
+func lasting(measure func() map[string]time.Duration) func(func(float64, ...string)) {
+	return func(emit func(float64, ...string)) {
+		for label, d := range measure() {
+			emit(d.Seconds(), label)
+		}
+	}
+}
+
+// named gives the verdicts on nodes as labels.
+func named[V any](of map[device.NodeVerdict]V) map[string]V {
+	labels := map[string]V{}
+	for verdict, v := range of {
+		labels[string(verdict)] = v
+	}
+	return labels
 }

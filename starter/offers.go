@@ -76,9 +76,8 @@ func (t *tracker) settleOffers() {
 		if !t.complete {
 			return
 		}
-		deadline := t.clock.Now().Add(-t.timing.PluginAway)
 		for _, p := range slices.SortedFunc(maps.Keys(t.empty), comparePairs) {
-			if _, already := t.unvouched[p]; already || t.empty[p].After(deadline) {
+			if _, already := t.unvouched[p]; already || !t.lasted(t.empty[p], t.timing.PluginAway) || t.outages[p] != nil {
 				continue
 			}
 			t.unvouched[p] = struct{}{}
@@ -104,9 +103,16 @@ func (t *tracker) reread(p pair) {
 	}
 }
 
-// doubt says why a Healthy of a device can't be believed, as far as its node shows.
+// doubt says why a Healthy of a device can't be believed, as far as it shows whether
+// its plugin or driver is there.
 func (t *tracker) doubt(key device.Key) device.Staleness {
-	if _, none := t.unvouched[pair{key.Resource, key.Node}]; key.Path() == device.PathPlugin && none {
+	if key.Path() == device.PathDRA {
+		if _, none := t.absent[poolKey(key)]; none {
+			return device.DriverAbsent
+		}
+		return device.Fresh
+	}
+	if _, none := t.unvouched[pair{key.Resource, key.Node}]; none {
 		return device.PluginAbsent
 	}
 	return device.Fresh

@@ -41,6 +41,10 @@ type DriverPolicy struct {
 	// allocated (some network drivers do). A device that is allocated and not
 	// listed is in use then, and not missing.
 	HidesAllocated bool
+	// HeartbeatLimit is how long a node's Lease may stand still before nothing that
+	// was read of the driver's devices there is believed; ReportingDelay is how long
+	// after the fact an entry may still say what was. Zero is what Timing says.
+	HeartbeatLimit, ReportingDelay time.Duration
 }
 
 // Timing holds all the starter's waits. The zero value of each means its default.
@@ -61,6 +65,18 @@ type Timing struct {
 	// what Pods there say of its devices isn't believed any more: a kubelet that
 	// restarts and a plugin that is replaced look like a dead one. Default 30 s.
 	PluginAway time.Duration
+	// DriverAway is the same for a pool whose slices are gone or incomplete. Default
+	// 2 min: a kubelet that starts deletes them, and drivers publish them again.
+	DriverAway time.Duration
+	// Heartbeats is how often the Leases of nodes are listed. Default 15 s; kubelets
+	// renew them every 10 s.
+	Heartbeats time.Duration
+	// HeartbeatLimit and ReportingDelay hold for drivers of which DriverPolicy says
+	// nothing. Defaults 50 s, 2 min.
+	HeartbeatLimit, ReportingDelay time.Duration
+	// NodeReturn is how long a node that was out has to be back before what is read
+	// on it counts. Default 30 s.
+	NodeReturn time.Duration
 	// Return is how long a driver that hides what is allocated has to list a device
 	// again that was given back. Default 30 s.
 	Return time.Duration
@@ -78,6 +94,10 @@ type Timing struct {
 	// Rediscover is how often the API server is asked whether it serves device
 	// taint rules by now. Default 1 min.
 	Rediscover time.Duration
+	// MemoryFirst is how long a starter leads before it first writes down who reported
+	// health, MemoryEvery how long after that it waits before it does again. Defaults
+	// 10 s, 1 min.
+	MemoryFirst, MemoryEvery time.Duration
 	// Drain bounds the sending of what is queued when the starter ends. Default 10 s.
 	Drain time.Duration
 	// Standby is how long one that doesn't lead remembers what an ended Pod said,
@@ -92,9 +112,12 @@ func (t Timing) withDefaults() Timing {
 	}{
 		{&t.Lease, 8 * time.Second}, {&t.Renew, 5 * time.Second}, {&t.Retry, time.Second},
 		{&t.Quiet, 500 * time.Millisecond}, {&t.SettleLimit, 5 * time.Second}, {&t.SyncLimit, 30 * time.Second},
-		{&t.InventoryQuiet, time.Second}, {&t.PluginAway, 30 * time.Second}, {&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
+		{&t.InventoryQuiet, time.Second}, {&t.PluginAway, 30 * time.Second}, {&t.DriverAway, 2 * time.Minute},
+		{&t.Heartbeats, 15 * time.Second}, {&t.HeartbeatLimit, 50 * time.Second}, {&t.ReportingDelay, 2 * time.Minute}, {&t.NodeReturn, 30 * time.Second},
+		{&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
 		{&t.RetryFirst, 100 * time.Millisecond}, {&t.RetryMax, 5 * time.Second}, {&t.RetryRefused, time.Minute},
 		{&t.Recheck, 30 * time.Second}, {&t.Poke, time.Minute}, {&t.Rediscover, time.Minute},
+		{&t.MemoryFirst, 10 * time.Second}, {&t.MemoryEvery, time.Minute},
 		{&t.Drain, 10 * time.Second}, {&t.Standby, time.Minute},
 	} {
 		if *d.field == 0 {
@@ -117,8 +140,10 @@ func (t Timing) validate() error {
 		value time.Duration
 	}{
 		{"retry", t.Retry}, {"quiet", t.Quiet}, {"settle limit", t.SettleLimit}, {"sync limit", t.SyncLimit},
-		{"inventory quiet", t.InventoryQuiet}, {"plugin away", t.PluginAway}, {"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
-		{"recheck", t.Recheck}, {"poke", t.Poke}, {"rediscover", t.Rediscover}, {"drain", t.Drain}, {"standby", t.Standby},
+		{"inventory quiet", t.InventoryQuiet}, {"plugin away", t.PluginAway}, {"driver away", t.DriverAway},
+		{"heartbeats", t.Heartbeats}, {"heartbeat limit", t.HeartbeatLimit}, {"reporting delay", t.ReportingDelay}, {"node return", t.NodeReturn},
+		{"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
+		{"recheck", t.Recheck}, {"poke", t.Poke}, {"rediscover", t.Rediscover}, {"memory first", t.MemoryFirst}, {"memory every", t.MemoryEvery}, {"drain", t.Drain}, {"standby", t.Standby},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("timing: %s %s: want more than zero", d.name, d.value))
@@ -222,4 +247,20 @@ func (o Options) Validate() error {
 		}
 	}
 	return errors.Join(append(errs, o.Answers.validate(), o.Timing.withDefaults().validate())...)
+}
+
+// heartbeatLimit is how long the Lease of a node may stand still for a driver.
+func (t *tracker) heartbeatLimit(driver string) time.Duration {
+	if own := t.drivers[driver].HeartbeatLimit; own > 0 {
+		return own
+	}
+	return t.timing.HeartbeatLimit
+}
+
+// reportingDelay is how long after the fact an entry of a driver may still say what was.
+func (t *tracker) reportingDelay(driver string) time.Duration {
+	if own := t.drivers[driver].ReportingDelay; own > 0 {
+		return own
+	}
+	return t.timing.ReportingDelay
 }

@@ -136,6 +136,7 @@ func (t *tracker) placePod(p *pod, reports []device.DeviceReport) {
 		key := device.PoolKey{Driver: r.Device.Driver, Pool: r.Device.Pool}
 		p.pools[key] = struct{}{}
 		t.podsByPool.add(key, uid)
+		t.vouchPool(key)
 	}
 }
 
@@ -143,7 +144,7 @@ func (t *tracker) placePod(p *pod, reports []device.DeviceReport) {
 func (t *tracker) keep(p *pod, of reading.Of, now time.Time) {
 	r := t.record(of.Device, of.Node)
 	if of.Own() && of.Health != device.Unknown {
-		t.pairKnown(r)
+		t.pairKnown(r.pair())
 	}
 	known := r.readings[of.Pod.UID]
 	if known == nil {
@@ -163,9 +164,9 @@ func (t *tracker) keep(p *pod, of reading.Of, now time.Time) {
 		t.metrics.duplicates.Inc()
 		return
 	}
-	if !known.untold() || known.worst == nil && !t.bad(r, known.now) {
+	if !known.untold() || known.worst == nil && (!t.bad(r, known.now) || of.Fault && !known.now.Fault) {
 		// A Healthy that nobody was told of, and nobody had to be, is no news that
-		// the next reading would be a part of.
+		// the next reading would be a part of; nor is an Unknown part of a fault.
 		known.since = now
 	} else if known.now.Fault && (known.worst == nil || reading.Graver(known.now, *known.worst)) {
 		fault := known.now
@@ -207,12 +208,12 @@ func (t *tracker) withdraw(p *pod, read []reading.Of, now time.Time) {
 
 // pairKnown records that the driver reports health on the device's node. What
 // was Unknown there before is a loss from now on.
-func (t *tracker) pairKnown(r *record) {
-	if _, known := t.known[r.pair()]; known {
+func (t *tracker) pairKnown(p pair) {
+	if _, known := t.known[p]; known {
 		return
 	}
-	t.known[r.pair()] = struct{}{}
-	for _, other := range t.sortedRecords(t.devicesByPair[r.pair()]) {
+	t.known[p] = struct{}{}
+	for _, other := range t.sortedRecords(t.devicesByPair[p]) {
 		t.changed(other)
 	}
 }
@@ -222,7 +223,7 @@ func (t *tracker) changed(r *record) {
 	t.follow(r)
 	// Of an Unknown that waits nobody was told, so that nobody need be told that it
 	// is over. Another starter may have led when it began: then somebody may.
-	if t.anyBad(r) && !(t.leading() && t.held(r) && r.fault.since.IsZero()) {
+	if t.anyBad(r) && !t.holds(r) && !(t.leading() && t.held(r) && r.fault.since.IsZero()) {
 		r.maybe = true
 	}
 	if p := t.poolOf(r.key); p != nil && p.unlisted(r.key) {
@@ -290,6 +291,7 @@ func (t *tracker) endReadings(p *pod) {
 	uid, now := p.view.Ref.UID, t.clock.Now()
 	for pool := range p.pools {
 		t.podsByPool.remove(pool, uid)
+		t.vouchPool(pool)
 	}
 	for chip := range p.chips {
 		t.podsByChip.remove(chip, uid)

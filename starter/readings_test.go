@@ -126,6 +126,7 @@ func TestAFaultIsKeptForTheNextLeaderHoweverOldItsPodIs(t *testing.T) {
 	key := gpu("anvil-07", "gpu-3")
 	s := newStandby(t)
 	s.tracker.listed()
+	s.slice("anvil-07", 1, listed("gpu-3", "GPU-a"))
 	s.report("train-0", key, device.Healthy, "")
 	s.report("train-1", key, device.Healthy, "")
 	for range 3 {
@@ -141,6 +142,24 @@ func TestAFaultIsKeptForTheNextLeaderHoweverOldItsPodIs(t *testing.T) {
 	}
 	e := observed(t, s.send(), key, true)
 	if len(e.Readings) != 3 || e.Readings[0].Health != device.Unhealthy {
+		t.Errorf("readings as sent: %+v, want the fault too", e.Readings)
+	}
+}
+
+// O3: nor is it swallowed where the leader was told long ago that nothing was known of
+// the device.
+func TestAFaultThatFollowsALongUnknownIsKeptForTheNextLeader(t *testing.T) {
+	key := gpu("anvil-07", "gpu-3")
+	s := newStandby(t)
+	s.tracker.listed()
+	s.report("train-0", key, device.Healthy, "")
+	s.report("train-0", key, device.Unknown, "")
+	s.pass(10 * time.Minute)
+	s.report("train-0", key, device.Unhealthy, xid79)
+	s.report("train-0", key, device.Unknown, "")
+	s.pass(time.Second)
+	s.lead()
+	if e := observed(t, s.send(), key, true); len(e.Readings) != 2 || e.Readings[0].Health != device.Unhealthy {
 		t.Errorf("readings as sent: %+v, want the fault too", e.Readings)
 	}
 }

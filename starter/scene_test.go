@@ -167,8 +167,11 @@ func (s *scene) send() []call {
 // pass lets time go by, and pools come to rest.
 func (s *scene) pass(d time.Duration) {
 	s.clock.Step(d)
+	s.tracker.settleNodes()
 	s.tracker.settleInventory()
 	s.tracker.settleOffers()
+	s.tracker.settleDrivers()
+	s.tracker.settleUnprepared()
 	s.tracker.logUnmapped()
 	s.tracker.tidy()
 }

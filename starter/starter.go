@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
 
 // Starter watches the cluster and hands what it sees to the device workflows. Make
@@ -25,7 +28,9 @@ type Starter struct {
 	sources  []*source
 	rules    *ruleWatch
 	census   *census
-	election election
+	// heartbeats looks at the Leases of nodes while this starter leads.
+	heartbeats *heartbeats
+	election   election
 	// shown is what writes the directory, or nil.
 	shown *directory.Writer
 
@@ -72,6 +77,10 @@ func New(options Options) (*Starter, error) {
 		settling: s.settling, timing: options.Timing, clock: options.Clock, log: s.log, first: make(chan struct{}),
 	}
 	s.census = &census{counter: options.Counter, tracker: s.tracker, clock: options.Clock, log: s.log, pause: options.Timing.Recheck}
+	s.heartbeats = &heartbeats{
+		leases: options.Kubernetes.CoordinationV1().Leases(corev1.NamespaceNodeLease), tracker: s.tracker, eyes: s.eyes,
+		clock: options.Clock, every: options.Timing.Heartbeats, limit: options.Timing.Send,
+	}
 	if err := m.register(options.Registerer, s); err != nil {
 		return nil, err
 	}
@@ -79,6 +88,19 @@ func New(options Options) (*Starter, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// remembering makes the memory of one stretch of leadership. A starter that is alone
+// writes nothing into the cluster, and has none.
+func (s *Starter) remembering() *memory {
+	if s.options.Alone {
+		return nil
+	}
+	return &memory{
+		objects: s.options.Kubernetes.CoreV1().ConfigMaps(s.options.Namespace), name: kube.MemoryName(s.options.LeaseName),
+		tracker: s.tracker, clock: s.options.Clock, log: s.log,
+		first: s.options.Timing.MemoryFirst, every: s.options.Timing.MemoryEvery, limit: s.options.Timing.Send,
+	}
 }
 
 // Run watches, and sends while it leads, until ctx ends. Then it takes no more
@@ -230,8 +252,12 @@ func (s *Starter) janitor(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
+			s.tracker.sees(s.eyes.err() == nil)
+			s.tracker.settleNodes()
 			s.tracker.settleInventory()
 			s.tracker.settleOffers()
+			s.tracker.settleDrivers()
+			s.tracker.settleUnprepared()
 			s.tracker.logUnmapped()
 			s.tracker.tidy()
 		}
@@ -246,14 +272,31 @@ func (s *Starter) Ready() error {
 		return err
 	}
 	var errs []error
-	for _, source := range s.sources {
-		select {
-		case <-source.handled.Done():
-		default:
-			errs = append(errs, fmt.Errorf("%s: the first list isn't through yet", source.resource))
-		}
+	for _, source := range s.unlisted() {
+		errs = append(errs, fmt.Errorf("%s: the first list isn't through yet", source.resource))
 	}
 	return errors.Join(errs...)
+}
+
+// unlisted are the sources whose first list isn't through.
+func (s *Starter) unlisted() []*source {
+	return slices.DeleteFunc(slices.Clone(s.sources), func(source *source) bool {
+		select {
+		case <-source.handled.Done():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// cantSee names what can't be seen now.
+func (s *Starter) cantSee() []string {
+	why := s.eyes.blind()
+	if len(s.unlisted()) > 0 {
+		why = append(why, "starting")
+	}
+	return why
 }
 
 // Leading tells whether this starter is the one that sends.

@@ -51,6 +51,15 @@ type tracker struct {
 	// have devices of; unvouched is where that has lasted.
 	empty     map[pair]time.Time
 	unvouched map[pair]struct{}
+	// away is since when a pool that Pods have devices of has been gone or incomplete;
+	// absent is where that has lasted.
+	away   map[device.PoolKey]time.Time
+	absent map[device.PoolKey]struct{}
+	// sighted is when something was last not to be seen; blindSince is since when, or
+	// zero while everything is seen.
+	sighted, blindSince time.Time
+	// unprepared holds the Pods that wait for devices of pools that are gone.
+	unprepared map[string]*unprepared
 	// known holds the drivers that reported a health on a node: they have a health
 	// service there.
 	known   map[pair]struct{}
@@ -62,8 +71,17 @@ type tracker struct {
 	// without a directory.
 	show    func(...device.Key)
 	shifted map[device.Key]struct{}
-	// unready holds the nodes whose kubelet doesn't say that it is ready.
-	unready map[string]struct{}
+
+	// ready is what nodes say of themselves, beats how their Leases behave.
+	ready map[string]device.Readiness
+	beats map[string]nodeBeat
+	// beatsListed is when all Leases were last listed, and at which version.
+	beatsListed  time.Time
+	beatsVersion device.Version
+	// outages is what isn't judged because its node is out, nodesOut how many of
+	// these a node has.
+	outages  map[pair]*outage
+	nodesOut map[string]int
 
 	podsByClaim   index[string, string]
 	podsByPool    index[device.PoolKey, string]
@@ -171,13 +189,15 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 		pools: map[device.PoolKey]*pool{}, sliceOf: map[string]device.PoolKey{}, nodes: map[string]node{},
 		devices: map[device.Key]*record{}, known: map[pair]struct{}{},
 		empty: map[pair]time.Time{}, unvouched: map[pair]struct{}{},
+		away: map[device.PoolKey]time.Time{}, absent: map[device.PoolKey]struct{}{},
 		marks: map[string]device.Key{}, foreign: map[string]string{},
 		podsByClaim: index[string, string]{}, podsByPool: index[device.PoolKey, string]{},
 		podsByChip: index[device.Key, string]{}, claimsByPool: index[device.PoolKey, string]{},
 		devicesByPool: index[device.PoolKey, device.Key]{}, devicesByNode: index[string, device.Key]{},
 		devicesByPair: index[pair, device.Key]{}, chips: index[device.Key, device.Key]{},
 		again: map[string]struct{}{}, touched: map[device.Key]struct{}{},
-		shifted: map[device.Key]struct{}{}, unready: map[string]struct{}{},
+		shifted: map[device.Key]struct{}{}, ready: map[string]device.Readiness{},
+		beats: map[string]nodeBeat{}, outages: map[pair]*outage{}, nodesOut: map[string]int{},
 	}
 }
 
@@ -307,6 +327,7 @@ func (t *tracker) record(key device.Key, node string) *record {
 		r.node = node
 		t.devicesByNode.add(node, key)
 		t.devicesByPair.add(r.pair(), key)
+		t.judgePair(r.pair())
 		if key.Path() == device.PathPlugin {
 			t.vouch(r.pair())
 		}
@@ -346,6 +367,7 @@ func (t *tracker) dropIfIdle(r *record) {
 	if len(t.devicesByPair[r.pair()]) == 0 {
 		delete(t.empty, r.pair())
 		delete(t.unvouched, r.pair())
+		t.outOver(r.pair())
 	}
 	if r.key.Path() == device.PathPlugin {
 		t.chips.remove(chipOf(r.key), r.key)

@@ -53,7 +53,7 @@ func (s Storm) Thresholds() incident.Thresholds {
 
 // LeaderElection says by which Lease one of several starters is the active one.
 type LeaderElection struct {
-	Enabled   bool   `split_words:"true" default:"true" desc:"Take part in the election of the active starter. false: this is the only one; it then writes nothing at all into the cluster."`
+	Enabled   bool   `split_words:"true" default:"true" desc:"Take part in the election of the active starter. false: this is the only one; it then writes nothing at all into the cluster, and who ever reported health is forgotten when it restarts."`
 	Namespace string `split_words:"true" form:"name" desc:"Namespace of the Lease by which one of several starters is the active one. Empty: the Pod's own, else the kubeconfig's."`
 	Name      string `split_words:"true" default:"sickbay-starter" form:"name" desc:"Name of that Lease."`
 }

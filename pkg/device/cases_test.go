@@ -39,7 +39,7 @@ func TestAnUnchangedHealthyIsNoNewEvidence(t *testing.T) {
 			}
 		}
 	}
-	silent := device.Surroundings{WatchCurrent: true, PoolComplete: true, NodeReady: true}
+	silent := device.Surroundings{WatchCurrent: true, PoolComplete: true, Node: device.JudgeNode(device.HeartbeatStopped, device.ReadyTrue)}
 	if got := silent.Freshness(device.PathDRA); got != device.NodeSilent {
 		t.Errorf("with a silent node the Healthy is %q", got)
 	}

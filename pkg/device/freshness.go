@@ -26,9 +26,8 @@ const (
 // Surroundings is what has to be true around a reading for it to say something
 // of now. An entry carries no time of its own (KEP-4680).
 type Surroundings struct {
-	WatchCurrent   bool
-	LeaseAdvancing bool
-	NodeReady      bool
+	WatchCurrent bool
+	Node         NodeVerdict
 	// PoolComplete is asked on the DRA path only.
 	PoolComplete bool
 	// Offer is what the node offers of the resource; asked on the device-plugin
@@ -41,10 +40,8 @@ func (s Surroundings) Freshness(path Path) Staleness {
 	switch {
 	case !s.WatchCurrent:
 		return WatchBehind
-	case !s.LeaseAdvancing:
-		return NodeSilent
-	case !s.NodeReady:
-		return NodeNotReady
+	case s.Node != NodeUp:
+		return s.Node.Staleness()
 	case path == PathDRA && !s.PoolComplete:
 		return DriverAbsent
 	case path == PathPlugin && !s.Offer.Vouched():

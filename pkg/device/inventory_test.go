@@ -252,15 +252,15 @@ func TestHardwareIsReadFromWhateverNamesADriverUses(t *testing.T) {
 
 // O6, O7 in their pure part: why a Healthy can't be believed now, nearest cause first.
 func TestAHealthyIsBelievedOnlyWhileItsSurroundingsAreWell(t *testing.T) {
-	well := device.Surroundings{WatchCurrent: true, LeaseAdvancing: true, NodeReady: true, PoolComplete: true, Offer: device.Offer{Listed: 2, Allocatable: 2}}
+	well := device.Surroundings{WatchCurrent: true, PoolComplete: true, Offer: device.Offer{Listed: 2, Allocatable: 2}}
 	tests := map[string]struct {
 		change      func(*device.Surroundings)
 		dra, plugin device.Staleness
 	}{
 		"all is well":                   {func(*device.Surroundings) {}, device.Fresh, device.Fresh},
 		"Sickbay's own watch is behind": {func(s *device.Surroundings) { *s = device.Surroundings{} }, device.WatchBehind, device.WatchBehind},
-		"the node's Lease stopped":      {func(s *device.Surroundings) { s.LeaseAdvancing, s.NodeReady = false, false }, device.NodeSilent, device.NodeSilent},
-		"the node isn't ready":          {func(s *device.Surroundings) { s.NodeReady, s.PoolComplete = false, false }, device.NodeNotReady, device.NodeNotReady},
+		"the node's Lease stopped":      {func(s *device.Surroundings) { s.Node, s.PoolComplete = device.NodeOutage, false }, device.NodeSilent, device.NodeSilent},
+		"the node isn't ready":          {func(s *device.Surroundings) { s.Node, s.PoolComplete = device.NodeDegraded, false }, device.NodeNotReady, device.NodeNotReady},
 		"the driver's slices are gone":  {func(s *device.Surroundings) { s.PoolComplete = false }, device.DriverAbsent, device.Fresh},
 		"the plugin offers nothing":     {func(s *device.Surroundings) { s.Offer.Allocatable = 0 }, device.Fresh, device.PluginAbsent},
 	}

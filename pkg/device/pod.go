@@ -23,6 +23,8 @@ type Pod struct {
 	// Terminal is set for the phases Succeeded and Failed: entries still there
 	// are frozen and say nothing of now.
 	Terminal bool
+	// Pending is set until the first container has started.
+	Pending bool
 	// ContainersReady is the Pod's condition of that name. It says nothing of any
 	// device, and is only shown.
 	ContainersReady bool

@@ -48,6 +48,9 @@ type Seen struct {
 	Message string        `json:"message,omitempty"`
 	// Stale says why the health can't be believed now; empty where it can.
 	Stale device.Staleness `json:"stale,omitempty"`
+	// StaleSince is since when it can't be, as far as the starter that wrote this has
+	// seen: the truth may be older. Zero where it doesn't know.
+	StaleSince time.Time `json:"staleSince,omitzero"`
 	// Pod and Version are the reading that decides: its Pod, and the status
 	// version at which it first said so. Observed is when Sickbay first saw it.
 	Pod      string         `json:"pod,omitempty"`
@@ -189,9 +192,10 @@ func (s *Seen) Hold(h Holder) {
 
 // says is what a field's value says, for comparing: without what two processes
 // that see the same cluster may put differently. When a reading was first seen,
-// and at which version, is known only to who has watched since then.
+// at which version, and since when it can't be believed is known only to who has
+// watched since then.
 func (s Seen) says() string {
-	s.Observed, s.Version, s.Pod = time.Time{}, "", ""
+	s.Observed, s.StaleSince, s.Version, s.Pod = time.Time{}, time.Time{}, "", ""
 	return encode(s)
 }
 

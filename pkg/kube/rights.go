@@ -38,6 +38,10 @@ func (r Right) String() string {
 	return text
 }
 
+// MemoryName names the ConfigMap in which the starters that share a Lease keep who ever
+// reported health.
+func MemoryName(lease string) string { return lease + "-known" }
+
 // StarterRights are what a starter does in a cluster. lease is the Lease by which
 // one of several is elected, as namespace and name; without a name there is none.
 func StarterRights(leaseNamespace, lease string) []Right {
@@ -53,9 +57,19 @@ func StarterRights(leaseNamespace, lease string) []Right {
 			rights = append(rights, Right{Group: watched.group, Resource: watched.resource, Verb: verb, Without: watched.without})
 		}
 	}
+	rights = append(rights, Right{
+		Group: leaseGroup, Resource: "leases", Verb: "list", Namespace: corev1.NamespaceNodeLease, Optional: true,
+		Without: "a node that falls silent is noticed only once the node controller says so",
+	})
 	if lease == "" {
 		return rights
 	}
+	const forgets = "a lost health is taken for one that never was, after a restart of all starters"
+	rights = append(rights,
+		Right{Resource: "configmaps", Verb: "create", Namespace: leaseNamespace, Without: forgets, Optional: true},
+		Right{Resource: "configmaps", Verb: "get", Namespace: leaseNamespace, Name: MemoryName(lease), Without: forgets, Optional: true},
+		Right{Resource: "configmaps", Verb: "update", Namespace: leaseNamespace, Name: MemoryName(lease), Without: forgets, Optional: true},
+	)
 	const without = "none of several starters becomes the active one"
 	return append(rights,
 		Right{Group: leaseGroup, Resource: "leases", Verb: "create", Namespace: leaseNamespace, Without: without},

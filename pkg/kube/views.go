@@ -22,6 +22,7 @@ func PodView(pod *corev1.Pod) device.Pod {
 		Node:            pod.Spec.NodeName,
 		ResourceVersion: device.Version(pod.ResourceVersion),
 		Terminal:        pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Pending:         pod.Status.Phase == corev1.PodPending,
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.ContainersReady {

@@ -4,9 +4,10 @@ import "time"
 
 // What labels hold, where several metrics have them.
 var (
-	driverLabel = Label{"driver", "DRA drivers, and extended resource names of device plugins"}
-	phaseLabel  = Label{"phase", "the phases of docs/operating.md"}
-	fieldLabel  = Label{"field", "`seen` in the starter, `case` in a worker"}
+	driverLabel  = Label{"driver", "DRA drivers, and extended resource names of device plugins"}
+	phaseLabel   = Label{"phase", "the phases of docs/operating.md"}
+	verdictLabel = Label{"verdict", "`Outage` where nothing is heard of the kubelet, `Degraded` where it isn't ready"}
+	fieldLabel   = Label{"field", "`seen` in the starter, `case` in a worker"}
 )
 
 // fast are bounds, in seconds, for what should take milliseconds.
@@ -76,12 +77,47 @@ var (
 	WatchCurrent = Metric{
 		Name: "sickbay_starter_watch_current", Kind: Gauge, Has: onlyStarter,
 		Help:   "1 while a resource is listed and watched without error.",
-		Labels: []Label{{"resource", "the watched resources, six at most"}},
+		Labels: []Label{{"resource", "the watched resources, and in the leading starter `leases`, seven at most"}},
 	}
 	WatchAge = Metric{
 		Name: "sickbay_starter_watch_age_seconds", Kind: Gauge, Has: onlyStarter,
-		Help:   "Time since the watch of a resource last brought anything, a bookmark (about once a minute) too: how old what is believed may be.",
-		Labels: []Label{{"resource", "the watched resources, six at most"}},
+		Help:   "Time since the watch of a resource last brought anything, a bookmark (about once a minute) too: how old what is believed may be. Leases are listed every 15 s.",
+		Labels: []Label{{"resource", "the watched resources, and in the leading starter `leases`, seven at most"}},
+	}
+	Blind = Metric{
+		Name: "sickbay_blind", Kind: Gauge, Has: onlyStarter,
+		Help:   "1 for each thing that the starter can't see now; nothing is concluded from what it doesn't see. Without any there is no such series.",
+		Labels: []Label{{"why", "the watched resources, `leases`, and `starting` until all of them have been listed once"}},
+	}
+	NodesOut = Metric{
+		Name: "sickbay_nodes_out", Kind: Gauge, Has: onlyStarter,
+		Help:   "Nodes with known devices that are out: what was read on them is held. One that is back is counted until it has settled.",
+		Labels: []Label{verdictLabel},
+	}
+	NodeOutTime = Metric{
+		Name: "sickbay_node_out_seconds", Kind: Gauge, Has: onlyStarter,
+		Help:   "For how long the first of the nodes that are out has been; 0 if none is.",
+		Labels: []Label{verdictLabel},
+	}
+	StaleDevices = Metric{
+		Name: "sickbay_stale_devices", Kind: Gauge, Has: onlyStarter,
+		Help:   "Devices that live Pods report on and of which nothing that is said can be believed now.",
+		Labels: []Label{driverLabel, {"why", "`NodeSilent`, `NodeNotReady`, `DriverAbsent`, `PluginAbsent`, `WatchBehind`"}},
+	}
+	EvidenceAge = Metric{
+		Name: "sickbay_evidence_age_seconds", Kind: Gauge, Has: onlyStarter,
+		Help:   "How old the oldest evidence of a device that live Pods report on may be: the driver's reporting delay, and the time since what is around it ceased to be well.",
+		Labels: []Label{driverLabel},
+	}
+	UnpreparedClaims = Metric{
+		Name: "sickbay_unprepared_claims", Kind: Gauge, Has: onlyStarter,
+		Help:   "Claims that are allocated but can't be prepared: the driver's slices are gone, and the Pod can't start.",
+		Labels: []Label{driverLabel},
+	}
+	UnpreparedTime = Metric{
+		Name: "sickbay_unprepared_claim_seconds", Kind: Gauge, Has: onlyStarter,
+		Help:   "For how long the first of these claims has waited; 0 if none does.",
+		Labels: []Label{driverLabel},
 	}
 )
 
@@ -250,7 +286,8 @@ type Section struct {
 // Sections returns all metrics, in the order of the documentation.
 func Sections() []Section {
 	return []Section{
-		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnmappedFaults, UnmonitoredDevices, NotedFaults, WideTaintRules, WatchCurrent, WatchAge}},
+		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnmappedFaults, UnmonitoredDevices, NotedFaults, WideTaintRules}},
+		{"How far it can be believed", []Metric{Blind, WatchCurrent, WatchAge, NodesOut, NodeOutTime, StaleDevices, EvidenceAge, UnpreparedClaims, UnpreparedTime}},
 		{"How it is handed on", []Metric{Leading, Signals, DuplicatesDropped, SendRetries, SignalDelay, QueueDepth}},
 		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, MarkDelay, PhaseTime, KubernetesEvents}},
 		{"Calls of the Kubernetes API", []Metric{KubernetesRequests, KubernetesRequestTime, Evictions}},
