@@ -181,3 +181,149 @@ func TestACardThatDoesNotComeBackFromABootIsMissing(t *testing.T) {
 		t.Errorf("listed again, told as %+v", e)
 	}
 }
+
+// O4, O8. Case 38, each row, and "never: eight Unhealthy devices": a driver dies, and a
+// claim is allocated from the slice that it left behind. That the kubelet wipes the
+// slice is no fault of any device in it; the Pod that can't start is shown, with its
+// age, until the driver is back or the Pod is gone.
+func TestCase38AClaimAllocatedFromASliceThatWasWiped(t *testing.T) {
+	const node = "anvil-07"
+	key, held := gpu(node, "gpu-2"), gpu(node, "gpu-1")
+	s := newScene(t)
+	at := func(seconds int) {
+		t.Helper()
+		s.pass(startOfTime.Add(time.Duration(seconds) * time.Second).Sub(s.clock.Now()))
+	}
+	stuck := func(want int, age time.Duration, when string) {
+		t.Helper()
+		if count, longest := s.tracker.unpreparedClaims(); count[driver] != want || longest[driver] != age {
+			t.Errorf("%s: %d claims can't be prepared, the first for %s; want %d, for %s", when, count[driver], longest[driver], want, age)
+		}
+	}
+	s.node(node, true, nil)
+	s.slice(node, 4, eight(node)...)
+	s.hold("earlier", "", held, false)
+	s.report("earlier", held, device.Healthy, "")
+	at(12)
+	s.hold("w-1", "", key, false)
+	waiting := podOn(node, "w-1")
+	waiting.Pending = true
+	s.see(waiting)
+	at(29)
+	stuck(0, 0, "t=12, the slice is still there")
+	at(30)
+	s.tracker.sliceGone(node + "-gpus")
+	at(31)
+	none(t, s.send(), "t=30, eight devices are gone from the API")
+	stuck(0, 0, "t=31, a kubelet that restarts looks the same")
+	at(149)
+	none(t, s.send(), "t=149")
+	at(151)
+	stuck(1, 120*time.Second, "t=151")
+	// Of the device that is in use nothing is known any more. That is all.
+	if e := observed(t, s.send(), held, true); e.Readings[0].Stale != device.DriverAbsent {
+		t.Errorf("told as %+v", e)
+	}
+	at(900)
+	none(t, s.send(), "t=900, the driver is away still")
+	stuck(1, 869*time.Second, "t=900")
+	if s.seenOf(key) == nil || len(s.seenOf(key).Holders) != 1 {
+		t.Errorf("the device of the claim is shown as %+v; want its holder", s.seenOf(key))
+	}
+
+	s.slice(node, 5, eight(node)...)
+	stuck(0, 0, "must: the driver is back")
+	observed(t, s.send(), held, false)
+	s.pass(time.Second)
+	s.tracker.sliceGone(node + "-gpus")
+	s.pass(time.Second)
+	s.pass(2 * time.Minute)
+	stuck(1, 2*time.Minute, "the driver is gone again")
+	s.tracker.podGone(waiting.Ref)
+	s.pass(time.Second)
+	stuck(0, 0, "the Pod is gone")
+}
+
+// O6. Case 38 on a node that is out: its Pods wait for the node, and not for a driver.
+func TestCase38APodOfANodeThatIsOutWaitsForItsNode(t *testing.T) {
+	key := gpu("anvil-07", "gpu-2")
+	s := newScene(t)
+	s.node("anvil-07", true, nil)
+	s.slice("anvil-07", 4, eight("anvil-07")...)
+	s.hold("w-1", "", key, false)
+	waiting := podOn("anvil-07", "w-1")
+	waiting.Pending = true
+	s.see(waiting)
+	s.tracker.nodeReady("anvil-07", device.ReadyFalse)
+	s.tracker.sliceGone("anvil-07-gpus")
+	s.pass(time.Hour)
+	if count, _ := s.tracker.unpreparedClaims(); count[driver] != 0 {
+		t.Errorf("%d claims are said to lack their driver", count[driver])
+	}
+	none(t, s.send(), "a node that is out")
+}
+
+// O8. Case 40, each row, and "never: raise a fault at t=8": a device that leaves the
+// slice because it is in use is no fault, neither where the operator says that its
+// driver does so nor where its holder calls it Healthy; one that nobody has and that
+// isn't listed is missing, once that has settled.
+func TestCase40ADeviceLeavesTheSliceBecauseItIsInUse(t *testing.T) {
+	eth1 := device.Key{Driver: "net.example.com", Pool: "harbor-12", Device: "eth1"}
+	publish := func(s *scene, generation int64, names ...string) {
+		var devices []device.Listed
+		for _, name := range names {
+			devices = append(devices, listed(name, "NIC-"+name))
+		}
+		s.tracker.sliceSeen("harbor-12-net", device.Slice{
+			Driver: eth1.Driver, Pool: "harbor-12", Node: "harbor-12", Generation: generation, SliceCount: 1, Devices: devices,
+		})
+	}
+	trait := func(o *Options) { o.Drivers = map[string]DriverPolicy{eth1.Driver: {HidesAllocated: true}} }
+	for name, tc := range map[string]struct {
+		options []func(*Options)
+		reports bool
+	}{
+		"the operator says that its driver hides what is allocated": {options: []func(*Options){trait}},
+		"its holder calls it Healthy":                               {reports: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, tc.options...)
+			at := func(seconds int) {
+				t.Helper()
+				s.pass(startOfTime.Add(time.Duration(seconds) * time.Second).Sub(s.clock.Now()))
+			}
+			s.node("harbor-12", true, nil)
+			publish(s, 3, "eth1", "eth2")
+			at(5)
+			s.hold("rdma", "", eth1, false)
+			var pod device.Pod
+			if tc.reports {
+				pod = s.report("rdma", eth1, device.Healthy, "")
+			}
+			at(8)
+			publish(s, 4, "eth2")
+			at(10)
+			none(t, s.send(), "t=8")
+			at(3599)
+			none(t, s.send(), "in use for an hour")
+			if got := s.seenOf(eth1); got == nil || got.Listed || len(got.Holders) != 1 || got.Stale != device.Fresh {
+				t.Errorf("shown as %+v, want it in use and not listed, and what is said of it believed", got)
+			}
+			at(3600)
+			if tc.reports {
+				s.tracker.podGone(pod.Ref)
+			}
+			s.tracker.claimGone("team-kestrel", "rdma-accel")
+			at(3605)
+			none(t, s.send(), "t=01:00:00, given back and not listed yet")
+			publish(s, 5, "eth1", "eth2")
+			at(4000)
+			none(t, s.send(), "t=01:00:05, listed again")
+			publish(s, 6, "eth2")
+			s.pass(2 * time.Second)
+			if e := only[quarantine.Inventory](t, s.send(), eth1, true); e.Missing != device.MissingFromPool {
+				t.Errorf("must: absent and not allocated is missing; told as %+v", e)
+			}
+		})
+	}
+}

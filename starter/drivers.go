@@ -84,11 +84,14 @@ func (t *tracker) poolHeld(key device.PoolKey) bool {
 		}
 	}
 	p := t.pools[key]
-	if p == nil || p.node == "" {
-		return false
-	}
-	ready, told := t.ready[p.node]
-	return t.outages[pair{key.Driver, p.node}] != nil || told && ready != device.ReadyTrue
+	return p != nil && t.nodeHeld(key.Driver, p.node)
+}
+
+// nodeHeld tells whether a node is out, for a driver of which no device there need be
+// known.
+func (t *tracker) nodeHeld(driver, node string) bool {
+	ready, told := t.ready[node]
+	return t.outages[pair{driver, node}] != nil || told && ready != device.ReadyTrue
 }
 
 // rereadPool has the Pods that have devices of a pool say again what they say.

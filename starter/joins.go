@@ -47,6 +47,11 @@ func (t *tracker) unplaceClaim(name string) {
 		key := poolKey(result.Device)
 		t.claimsByPool.remove(key, name)
 		t.vouchPool(key)
+		if p := t.pools[key]; p != nil {
+			if _, hidden := p.used[result.Device]; hidden {
+				p.used[result.Device] = t.clock.Now() // until this moment, however long
+			}
+		}
 		t.inventoryChanged(key, result.Device)
 		t.shift(result.Device)
 	}

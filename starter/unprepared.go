@@ -37,7 +37,7 @@ func (t *tracker) settleUnprepared() {
 		for name := range t.claimsByPool[key] {
 			for _, ref := range t.claims[name].ReservedFor {
 				p := t.pods[ref.UID]
-				if p == nil || p.ended || !p.view.Pending || t.poolHeld(key) {
+				if p == nil || p.ended || !p.view.Pending || t.nodeHeld(key.Driver, p.view.Node) {
 					continue
 				}
 				id := ref.UID + " " + name
