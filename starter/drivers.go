@@ -79,7 +79,7 @@ func (t *tracker) hidden(key device.PoolKey) bool {
 // poolHeld tells whether the node of a pool is out: its slices are as it left them.
 func (t *tracker) poolHeld(key device.PoolKey) bool {
 	for device := range t.devicesByPool[key] {
-		if t.holds(t.devices[device]) {
+		if t.isOut(t.devices[device]) {
 			return true
 		}
 	}

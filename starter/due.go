@@ -61,7 +61,7 @@ func (t *tracker) owesReadings(r *record) (grave, open bool) {
 
 // callsFor is owesReadings without a look at what else there is.
 func (t *tracker) callsFor(r *record) (grave, open bool) {
-	if t.holds(r) {
+	if t.isOut(r) {
 		return false, false
 	}
 	for _, s := range r.readings {
@@ -93,7 +93,7 @@ func (t *tracker) tellable(r *record) bool {
 
 // untold tells whether any reading is news that may be told.
 func (t *tracker) untold(r *record) bool {
-	if t.holds(r) {
+	if t.isOut(r) {
 		return false
 	}
 	for _, s := range r.readings {

@@ -265,13 +265,13 @@ func (t *tracker) forgetOutages(node string) {
 	}
 }
 
-// holds tells whether what is read of a device isn't told now.
-func (t *tracker) holds(r *record) bool { return t.outages[r.pair()] != nil }
+// isOut tells whether what is read of a device isn't told now.
+func (t *tracker) isOut(r *record) bool { return t.outages[r.pair()] != nil }
 
 // wantsInventory tells whether its case should hear now whether a device is listed.
 // That its node is deleted is the end of any outage.
 func (t *tracker) wantsInventory(r *record) bool {
-	return r.inventory.wanted && (!t.holds(r) || r.inventory.want.Missing == device.NodeDeleted)
+	return r.inventory.wanted && (!t.isOut(r) || r.inventory.want.Missing == device.NodeDeleted)
 }
 
 // shiftPair has the devices of a driver on a node shown anew.

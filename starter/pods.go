@@ -223,7 +223,7 @@ func (t *tracker) changed(r *record) {
 	t.follow(r)
 	// Of an Unknown that waits nobody was told, so that nobody need be told that it
 	// is over. Another starter may have led when it began: then somebody may.
-	if t.anyBad(r) && !t.holds(r) && !(t.leading() && t.held(r) && r.fault.since.IsZero()) {
+	if t.anyBad(r) && !t.isOut(r) && !(t.leading() && t.held(r) && r.fault.since.IsZero()) {
 		r.maybe = true
 	}
 	if p := t.poolOf(r.key); p != nil && p.unlisted(r.key) {

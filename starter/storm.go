@@ -93,9 +93,10 @@ func (g *guard) begin() {
 	clear(g.scopes)
 }
 
-// follow takes in that what is said of a device may have changed.
+// follow takes in that what is said of a device may have changed. What is said on a
+// node that is out counts when the node is back, as everything there does.
 func (t *tracker) follow(r *record) {
-	if t.guard == nil {
+	if t.guard == nil || t.isOut(r) {
 		return
 	}
 	unknown, faulty := false, false

@@ -143,12 +143,19 @@ func (s *stormScene) fleet(nodes, devices int, health device.Health) {
 	}
 }
 
-// node has the Pod that holds a node's devices say this of all of them.
+// node has the Pod that holds a node's devices say this of all of them. Their driver
+// lists them.
 func (s *stormScene) node(n, devices int, health device.Health) {
 	node := fmt.Sprintf("node-%d", n)
 	var entries []device.Entry
+	var all []device.Listed
 	for d := range devices {
-		entries = append(entries, entry(gpu(node, fmt.Sprintf("gpu-%d", d)), health, ""))
+		name := fmt.Sprintf("gpu-%d", d)
+		entries = append(entries, entry(gpu(node, name), health, ""))
+		all = append(all, listed(name, ""))
+	}
+	if s.tracker.pools[device.PoolKey{Driver: driver, Pool: node}] == nil {
+		s.slice(node, 1, all...)
 	}
 	s.see(podOn(node, "train-"+node, entries...))
 }
