@@ -37,6 +37,8 @@ type delivery struct {
 func (t *tracker) owes(r *record) (urgency, bool) {
 	grave, open := t.owesReadings(r)
 	switch {
+	case t.wantsCheck(r):
+		return urgencyCase, true
 	case grave:
 		return urgencyFault, true
 	case open || r.adopt || t.wantsInventory(r) && r.inventory.open:
@@ -57,6 +59,16 @@ func (t *tracker) owesReadings(r *record) (grave, open bool) {
 		return false, false
 	}
 	return grave, open
+}
+
+// wantsCheck tells whether it has to be asked whether the device's case is still open,
+// before it is known what is owed to it.
+func (t *tracker) wantsCheck(r *record) bool {
+	if t.guard == nil || !r.doubtful || r.mark != nil {
+		return false
+	}
+	_, calls := t.callsFor(r)
+	return calls
 }
 
 // callsFor is owesReadings without a look at what else there is.
@@ -130,6 +142,8 @@ func (t *tracker) next(r *record) delivery {
 		return delivery{open: true, event: quarantine.MarkSeen{
 			Node: r.mark.node, Present: true, Intact: r.mark.intact, Mark: r.mark.found,
 		}}
+	case t.wantsCheck(r):
+		return delivery{check: true}
 	case open && r.mark != nil && !r.checked:
 		// With an empty Temporal the mark's own case comes first.
 		return delivery{check: true}
@@ -227,7 +241,7 @@ func (t *tracker) delivered(d delivery) {
 			return
 		}
 		if d.open {
-			r.maybe, r.opened, r.checked = true, true, true
+			r.maybe, r.opened, r.checked, r.doubtful = true, true, true, false
 		}
 		switch e := d.event.(type) {
 		case quarantine.Observed:
@@ -265,6 +279,12 @@ func (t *tracker) readingsTold(r *record, d delivery) {
 			delete(r.readings, uid)
 		}
 	}
+	bad := func(s *said) bool { return s.worst != nil || t.bad(r, s.now) }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(r.readings)), bad) {
+		// The case may end by this, and its workflow lives on for a while. If it has
+		// ended, what comes next has to wait for whether it is one of many.
+		r.opened, r.doubtful = false, r.opened || r.doubtful
+	}
 	t.follow(r)
 }
 
@@ -296,10 +316,12 @@ func (t *tracker) noCase(key device.Key) {
 	})
 }
 
-// caseLost takes in that no case runs for a device that should have one.
-func (t *tracker) caseLost(key device.Key) {
+// caseLost takes in that no case runs for a device, and tells whether one should have:
+// a case that had heard that all is well may be over.
+func (t *tracker) caseLost(key device.Key) (expected bool) {
 	t.do(func() {
 		if r := t.devices[key]; r != nil {
+			expected = !r.doubtful
 			t.caseOver(r)
 			t.touch(key)
 			if p := t.poolOf(key); p != nil {
@@ -307,10 +329,11 @@ func (t *tracker) caseLost(key device.Key) {
 			}
 		}
 	})
+	return expected
 }
 
 func (t *tracker) caseOver(r *record) {
-	r.maybe, r.opened, r.markNews = false, false, nil
+	r.maybe, r.opened, r.doubtful, r.markNews = false, false, false, nil
 	r.adopt, r.checked = r.mark != nil, r.mark != nil
 	if !r.inventory.open {
 		r.inventory.wanted = false
@@ -332,7 +355,7 @@ func (t *tracker) caseFound(key device.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r := t.devices[key]; r != nil {
-		r.checked, r.opened = true, true
+		r.checked, r.opened, r.doubtful = true, true, false
 	}
 }
 

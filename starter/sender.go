@@ -130,8 +130,9 @@ func (s *sender) check(ctx context.Context, key device.Key) error {
 		s.tracker.caseFound(key)
 		return nil
 	}
-	s.log.Warn("no case runs for a device that should have one; it is opened again", "device", key.String())
-	s.tracker.caseLost(key)
+	if s.tracker.caseLost(key) {
+		s.log.Warn("no case runs for a device that should have one; it is opened again", "device", key.String())
+	}
 	return nil
 }
 

@@ -455,3 +455,18 @@ func TestAnOpenCaseHearsOfItsDeviceDuringAStorm(t *testing.T) {
 		t.Errorf("told %+v", told)
 	}
 }
+
+// U4. A device whose case is over, and only remembered by its workflow, waits like any
+// other when it is Unknown again: in a storm none of them gets a case or is told of.
+func TestADeviceWhoseCaseIsOverWaitsInTheNextStorm(t *testing.T) {
+	s := newStorm(t)
+	s.fleet(20, 4, device.Healthy)
+	key := gpu("node-0", "gpu-0")
+	s.report("other", key, device.Unknown, "")
+	observed(t, s.run(15*time.Second, time.Second), key, true)
+	s.report("other", key, device.Healthy, "")
+	observed(t, s.send(), key, false)
+	s.cases.end(key)
+	s.fleet(20, 4, device.Unknown)
+	none(t, s.run(time.Minute, time.Second), "a storm, and the case of before is over")
+}

@@ -129,6 +129,8 @@ type record struct {
 	maybe bool
 	// opened is set while this starter knows that a case is open.
 	opened bool
+	// doubtful is set once its case was told that all is well: it may be over since.
+	doubtful bool
 	// unknown and fault are how long it has been so; see guard.
 	unknown episode
 	fault   fault
