@@ -19,9 +19,9 @@ import (
 const leases = "leases"
 
 // heartbeats lists the Leases of all nodes every so often, while this starter leads and
-// any node has devices that something is known of. One list from the API server's cache
-// costs less than a watch, which would bring every renewal of every node
-// (docs/decisions/0014-heartbeats.md).
+// any node has devices that something is known of: four requests a minute, answered from
+// the API server's cache, where a watch would bring every renewal of every node, a
+// hundred a second on a thousand nodes.
 type heartbeats struct {
 	leases  coordinationv1.LeaseInterface
 	tracker *tracker
