@@ -45,6 +45,7 @@ covers.
 		GroupID: groupServices,
 		Args:    noSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(streams.Err, "Waiting until told to end, as the process of a watch Pod; see sickbay watch --help.")
 			// What starting took is given back: there is one such process on each node.
 			debug.FreeOSMemory()
 			<-cmd.Context().Done()

@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
@@ -91,9 +92,13 @@ func (d *decision) owed() []Command {
 			// Whoever adopts the mark of a gone device goes on as what it was before.
 			until, phase = c.ForgetAt, c.Former
 		}
+		message := c.Message
+		if c.Phase == PhaseRestricted && message == "" {
+			message = fmt.Sprintf("its health isn't known since %s; nothing else was found", stamp(c.FirstNotGood))
+		}
 		commands = append(commands, PutMark{
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
-			Reason: c.Reason, Message: c.Message, Severity: c.Severity, Attempt: c.Attempt,
+			Reason: c.Reason, Message: message, Severity: c.Severity, Attempt: c.Attempt,
 			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
 			Retired: phase == PhaseRetired, Restricted: phase == PhaseRestricted,
 		})

@@ -202,7 +202,13 @@ func (d *decision) inherit(found MarkFound) {
 	}
 }
 
-func (f MarkFound) message() string { return clip(f.Message, maxMessage) }
+// message is what a driver said. The mark of a restricted device has words of its own.
+func (f MarkFound) message() string {
+	if f.Restricted {
+		return ""
+	}
+	return clip(f.Message, maxMessage)
+}
 
 // match rebuilds the reason that a mark carries.
 func (f MarkFound) match() reason.Match {
