@@ -606,8 +606,13 @@ func (p *policed) nothingElse() {
 		all("resource.k8s.io", "resourceslices", "create", "update", "patch", "delete"), all("resource.k8s.io", "deviceclasses", "create", "update", "delete"),
 		all("coordination.k8s.io", "leases", "delete", "patch"), all("certificates.k8s.io", "certificatesigningrequests", "create"),
 	)
+	// What starters write down of drivers; a right to create can't be narrowed to a name.
+	granted := deploy.Right{Resource: "configmaps", Namespace: deploy.Namespace, Verb: "create"}
 	for _, account := range []deploy.Account{p.accounts.Starter, p.accounts.Worker} {
 		for _, right := range dangerous {
+			if account.User == p.accounts.Starter.User && right == granted {
+				continue
+			}
 			allowed, err := deploy.Allows(p.t.Context(), p.kube, account.User, right)
 			if err != nil {
 				p.t.Fatal(err)
