@@ -18,6 +18,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 // Names on the wire. They are part of what operators type and of recorded
@@ -246,7 +247,7 @@ func (c *Client) Send(ctx context.Context, key device.Key, m quarantine.Message)
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID:   ID(key),
 		UpdateName:   string(m.Verb),
-		Args:         []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: duration(m.For)}},
+		Args:         []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if noCase(err) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/workflows/markdown"
 )
 
 // The search attributes, all keywords. The namespace has to have them.
@@ -77,9 +78,9 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 	case quarantine.MarkNone:
 		return NoMarkText(c.Device.Path())
 	case quarantine.MarkInForce:
-		text := fmt.Sprintf("%s in force since %s", quote(c.Mark.Name), moment(c.Mark.InForceSince))
+		text := fmt.Sprintf("%s in force since %s", quote(c.Mark.Name), markdown.Moment(c.Mark.InForceSince))
 		if !c.LeaseUntil.IsZero() {
-			text += ", lease until " + moment(c.LeaseUntil)
+			text += ", lease until " + markdown.Moment(c.LeaseUntil)
 		}
 		return text
 	case quarantine.MarkObserved:
@@ -87,7 +88,7 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 	case quarantine.MarkAdvisory:
 		return "none: advisory only, " + quote(c.Mark.Detail)
 	case quarantine.MarkRefused:
-		return fmt.Sprintf("refused: %s; next try %s", quote(c.Mark.Detail), moment(c.Mark.RetryAt))
+		return fmt.Sprintf("refused: %s; next try %s", quote(c.Mark.Detail), markdown.Moment(c.Mark.RetryAt))
 	}
 	return string(c.Mark.State)
 }
@@ -105,8 +106,8 @@ func NoMarkText(path device.Path) string {
 func Next(c quarantine.Case, reached time.Time) string {
 	text := turn(c)
 	if c.Open() {
-		if at := c.NextWake(reached); !at.IsZero() && !strings.Contains(text, moment(at)) {
-			text += fmt.Sprintf(" (%s at %s)", nextStep(c, at), moment(at))
+		if at := c.NextWake(reached); !at.IsZero() && !strings.Contains(text, markdown.Moment(at)) {
+			text += fmt.Sprintf(" (%s at %s)", nextStep(c, at), markdown.Moment(at))
 		}
 	}
 	return text
@@ -128,7 +129,7 @@ func turn(c quarantine.Case) string {
 	switch c.Waiting {
 	case quarantine.WaitingForMark:
 		if c.Mark.State == quarantine.MarkRefused {
-			return "the mark was refused, and is tried again at " + moment(c.Mark.RetryAt)
+			return "the mark was refused, and is tried again at " + markdown.Moment(c.Mark.RetryAt)
 		}
 		return "the mark is being written"
 	case quarantine.WaitingForLook:
@@ -162,7 +163,7 @@ func turn(c quarantine.Case) string {
 		}
 		return "not kept out; the driver has to report it healthy"
 	case quarantine.WaitingForReturn:
-		return fmt.Sprintf("gone; it comes back, or is forgotten at %s", moment(c.ForgetAt))
+		return fmt.Sprintf("gone; it comes back, or is forgotten at %s", markdown.Moment(c.ForgetAt))
 	case quarantine.WaitingForOperator:
 		return "an operator has to say what is to be done"
 	}
@@ -179,11 +180,11 @@ func turn(c quarantine.Case) string {
 func suspectTurn(c quarantine.Case) string {
 	switch {
 	case c.Absence != nil:
-		return fmt.Sprintf("it is listed again, or counts as gone from %s on", moment(c.Absence.SettledAt))
+		return fmt.Sprintf("it is listed again, or counts as gone from %s on", markdown.Moment(c.Absence.SettledAt))
 	case c.Evidence().Value == device.Unhealthy:
-		return fmt.Sprintf("its health comes back, or it is quarantined when the grace window ends at %s", moment(c.GraceUntil))
+		return fmt.Sprintf("its health comes back, or it is quarantined when the grace window ends at %s", markdown.Moment(c.GraceUntil))
 	}
-	return fmt.Sprintf("its health comes back, or the grace window ends at %s and new Pods are kept from it", moment(c.GraceUntil))
+	return fmt.Sprintf("its health comes back, or the grace window ends at %s and new Pods are kept from it", markdown.Moment(c.GraceUntil))
 }
 
 // nextStep names what happens at a deadline.
@@ -209,23 +210,11 @@ func nextStep(c quarantine.Case, at time.Time) string {
 	return "look again"
 }
 
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05 MST")
-}
-
 func orDash(text string) string {
 	if text == "" {
 		return "—"
 	}
 	return text
-}
-
-// inline keeps a driver's text from being taken for Markdown.
-func inline(text string) string {
-	return "`" + strings.ReplaceAll(strings.ReplaceAll(text, "`", "'"), "\n", " ") + "`"
 }
 
 // SearchAttributes are the search attributes with their types, by name: what a

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -10,32 +9,12 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
-// OperatorPayload is what an operator's message carries, by signal and by update:
-// {"actor":"you@example.com","reason":"replaced the riser"}. An extend may add
-// "for":"4h".
-type OperatorPayload struct {
-	Actor  string   `json:"actor"`
-	Reason string   `json:"reason"`
-	For    duration `json:"for,omitempty"`
-}
-
-// duration is a time.Duration written as Go writes it ("90m").
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) {
-	return []byte(time.Duration(d).String()), nil
-}
-
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("for %q: want a duration like 90m or 4h", text)
-	}
-	*d = duration(parsed)
-	return nil
-}
+// OperatorPayload is what an operator's message carries, by signal and by update. An
+// extend may add "for":"4h".
+type OperatorPayload = operator.Payload
 
 // Answer is what an accepted update returns.
 type Answer struct {
@@ -144,17 +123,8 @@ func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSe
 }
 
 func decodeMessage(verb quarantine.Verb, raw converter.RawValue) quarantine.Message {
-	var payload OperatorPayload
-	if raw.Payload() == nil {
-		return quarantine.Message{Verb: verb, Malformed: "the payload is missing"}
-	}
-	// A field that is misspelt would be left out of what is asked for.
-	decoder := json.NewDecoder(bytes.NewReader(raw.Payload().GetData()))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&payload); err != nil {
-		return quarantine.Message{Verb: verb, Malformed: fmt.Sprintf("the payload can't be read: %v", err)}
-	}
-	return quarantine.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For)}
+	payload, malformed := operator.Decode(raw)
+	return quarantine.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For), Malformed: malformed}
 }
 
 // handle registers the query and the operators' updates.

@@ -7,6 +7,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/workflows/markdown"
 )
 
 // This file writes a case's page in Temporal's UI, its current details: for somebody
@@ -23,76 +24,58 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 	if c.Phase == quarantine.PhaseNone {
 		return "No case."
 	}
-	var p page
-	p.heading(title(c))
-	p.line("Device", "`%s` on node `%s`", c.Device, orDash(c.Node))
-	p.line("What is wrong", "%s", wrong(c, meaning))
+	var p markdown.Page
+	p.Heading(title(c))
+	p.Line("Device", "`%s` on node `%s`", c.Device, orDash(c.Node))
+	p.Line("What is wrong", "%s", wrong(c, meaning))
 	if c.Message != "" {
-		p.line("Driver says", "%s", inline(c.Message))
+		p.Line("Driver says", "%s", markdown.Inline(c.Message))
 	}
-	p.line("Since", "%s", moment(c.FirstNotGood))
-	p.line("Kept out", "%s", kept(c))
-	p.line("Held by", "%s", heldBy(c))
+	p.Line("Since", "%s", markdown.Moment(c.FirstNotGood))
+	p.Line("Kept out", "%s", kept(c))
+	p.Line("Held by", "%s", heldBy(c))
 	if c.MovedTo != "" {
-		p.line("Hardware", "listed as `%s` now", c.MovedTo)
+		p.Line("Hardware", "listed as `%s` now", c.MovedTo)
 	}
 	if c.Outage != nil {
-		p.line("Node", "%s", outage(c))
+		p.Line("Node", "%s", outage(c))
 	}
 	if c.Refused != nil {
-		p.line("Incident", "%s: %s", inline(c.Refused.Incident), inline(c.Refused.Why))
+		p.Line("Incident", "%s: %s", markdown.Inline(c.Refused.Incident), markdown.Inline(c.Refused.Why))
 	}
-	p.line("Next", "%s", Next(c, latest(c)))
+	p.Line("Next", "%s", Next(c, latest(c)))
 	for _, w := range c.Words {
-		p.line("Operator said", "`%s` at %s by %s: %s", w.Verb, moment(w.At), inline(w.Actor), inline(w.Reason))
+		p.Line("Operator said", "`%s` at %s by %s: %s", w.Verb, markdown.Moment(w.At), markdown.Inline(w.Actor), markdown.Inline(w.Reason))
 	}
 	if c.Open() {
-		p.heading("What you can do")
+		p.Heading("What you can do")
 		for _, advice := range advise(c) {
-			p.item("%s", advice)
+			p.Item("%s", advice)
 		}
-		p.messages(c)
+		messages(&p, c)
 	}
-	p.heading("On record")
-	p.line("Phase", "%s", standing(c))
-	p.line("Health", "%s", health(c))
-	if text := MarkText(c, inline); c.Mark.State != quarantine.MarkNone {
-		p.line("Mark", "%s", text)
+	p.Heading("On record")
+	p.Line("Phase", "%s", standing(c))
+	p.Line("Health", "%s", health(c))
+	if text := MarkText(c, markdown.Inline); c.Mark.State != quarantine.MarkNone {
+		p.Line("Mark", "%s", text)
 	}
 	switch c.Phase {
 	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
-		p.line("Way back", "%s", wayBack(c))
+		p.Line("Way back", "%s", wayBack(c))
 	case quarantine.PhaseRestricted:
-		p.line("Way back", "its health comes back and lasts; nothing has to be proven, for no fault was found")
+		p.Line("Way back", "its health comes back and lasts; nothing has to be proven, for no fault was found")
 	case quarantine.PhaseClosed:
 		if c.Lives() {
-			p.line("Remembered", "until %s, to tell a device that goes Unknown again and again", moment(c.RememberUntil))
+			p.Line("Remembered", "until %s, to tell a device that goes Unknown again and again", markdown.Moment(c.RememberUntil))
 		}
 	}
-	p.line("Case", "opened %s by %s, epoch %d", moment(c.Since), orDash(c.Actor), c.Epoch)
+	p.Line("Case", "opened %s by %s, epoch %d", markdown.Moment(c.Since), orDash(c.Actor), c.Epoch)
 	return p.String()
 }
 
-// page is a text in Markdown that grows.
-type page struct{ strings.Builder }
-
-func (p *page) heading(text string) {
-	if p.Len() > 0 {
-		p.WriteString("\n")
-	}
-	fmt.Fprintf(p, "### %s\n\n", text)
-}
-
-func (p *page) item(format string, args ...any) {
-	fmt.Fprintf(p, "- %s\n", fmt.Sprintf(format, args...))
-}
-
-func (p *page) line(name, format string, args ...any) {
-	p.item("**%s:** %s", name, fmt.Sprintf(format, args...))
-}
-
 // messages lists what the case takes from an operator now, and how to send it.
-func (p *page) messages(c quarantine.Case) {
+func messages(p *markdown.Page, c quarantine.Case) {
 	var taken []quarantine.Verb
 	for _, verb := range quarantine.Verbs {
 		if quarantine.Refuse(c, quarantine.Message{Verb: verb, Actor: self, Reason: "to see whether it would be taken"}) == nil {
@@ -100,10 +83,10 @@ func (p *page) messages(c quarantine.Case) {
 		}
 	}
 	for _, verb := range taken {
-		p.item("Send `%s`: %s", verb, describeVerb(verb))
+		p.Item("Send `%s`: %s", verb, describeVerb(verb))
 	}
 	if len(taken) > 0 {
-		p.item("To send: More Actions, Send an Update, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}` as data. Send a Signal does the same, and doesn't answer.")
+		p.Item("To send: More Actions, Send an Update, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}` as data. Send a Signal does the same, and doesn't answer.")
 	}
 }
 
@@ -239,9 +222,9 @@ func health(c quarantine.Case) string {
 	if c.LookedAt.IsZero() {
 		return text + "; no live look yet"
 	}
-	text += "; last live look " + moment(c.LookedAt)
+	text += "; last live look " + markdown.Moment(c.LookedAt)
 	if c.Poke != "" {
-		text += ", " + inline(c.Poke)
+		text += ", " + markdown.Inline(c.Poke)
 	}
 	return text
 }
@@ -251,18 +234,18 @@ func kept(c quarantine.Case) string {
 	text := "no"
 	switch c.Mark.State {
 	case quarantine.MarkInForce:
-		text = "yes, since " + moment(c.Mark.InForceSince)
+		text = "yes, since " + markdown.Moment(c.Mark.InForceSince)
 	case quarantine.MarkAdopted:
 		text = "yes, by a mark that is being confirmed"
 	case quarantine.MarkLifting:
 		text = "its mark is being removed"
 		if c.Mark.Detail != "" {
-			text = "yes; its mark could not be removed: " + inline(c.Mark.Detail)
+			text = "yes; its mark could not be removed: " + markdown.Inline(c.Mark.Detail)
 		}
 	case quarantine.MarkWanted:
 		text = "not yet; its mark is being made"
 	case quarantine.MarkRefused, quarantine.MarkAdvisory:
-		text = "NO: " + inline(c.Mark.Detail)
+		text = "NO: " + markdown.Inline(c.Mark.Detail)
 	case quarantine.MarkObserved:
 		text = "no; mode observe"
 	case quarantine.MarkNone:
@@ -315,7 +298,7 @@ func outage(c quarantine.Case) string {
 	if c.Outage.Returning {
 		why += ", and it seems to be back just now"
 	}
-	return fmt.Sprintf("out since %s: %s", moment(c.Outage.Since), why)
+	return fmt.Sprintf("out since %s: %s", markdown.Moment(c.Outage.Since), why)
 }
 
 func wayBack(c quarantine.Case) string {
@@ -392,10 +375,10 @@ func advise(c quarantine.Case) []string {
 		return []string{"Find out why it isn't listed: " + why, "Nothing, if it was taken out for good: the case ends by itself."}
 	case quarantine.WaitingForOperator:
 		if c.Phase == quarantine.PhaseGone {
-			return []string{"Delete its mark by hand, if the device is gone for good: " + inline(c.Mark.Name)}
+			return []string{"Delete its mark by hand, if the device is gone for good: " + markdown.Inline(c.Mark.Name)}
 		}
 		if c.Phase == quarantine.PhaseRestricted {
-			return []string{"Have the workers enforce (`SICKBAY_MODE`): its health is back, and observing removes no mark.", "Or delete its mark by hand: " + inline(c.Mark.Name)}
+			return []string{"Have the workers enforce (`SICKBAY_MODE`): its health is back, and observing removes no mark.", "Or delete its mark by hand: " + markdown.Inline(c.Mark.Name)}
 		}
 		return []string{"Repair or replace the device."}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 // Names on the wire. They are part of what operators type and of recorded
@@ -84,7 +85,7 @@ func (c *Client) Ask(ctx context.Context, scope incident.Scope, device string) (
 // back as an error that says why.
 func (c *Client) Send(ctx context.Context, scope incident.Scope, m incident.Message) (Accepted, error) {
 	var accepted Accepted
-	return accepted, c.update(ctx, scope, string(m.Verb), OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: duration(m.For)}, &accepted)
+	return accepted, c.update(ctx, scope, string(m.Verb), operator.Payload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}, &accepted)
 }
 
 func (c *Client) update(ctx context.Context, scope incident.Scope, name string, argument, answer any) error {

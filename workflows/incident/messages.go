@@ -1,8 +1,6 @@
 package incident
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,32 +8,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
-
-// OperatorPayload is what an operator's message carries, by signal and by update:
-// {"actor":"you@example.com","reason":"the driver is being upgraded"}. A wait may
-// add "for":"4h".
-type OperatorPayload struct {
-	Actor  string   `json:"actor"`
-	Reason string   `json:"reason"`
-	For    duration `json:"for,omitempty"`
-}
-
-// duration is a time.Duration written as Go writes it ("90m").
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) {
-	return []byte(time.Duration(d).String()), nil
-}
-
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("for %q: want a duration like 90m or 4h", text)
-	}
-	*d = duration(parsed)
-	return nil
-}
 
 // Accepted is what an accepted operator's update returns.
 type Accepted struct {
@@ -88,17 +62,8 @@ func (r *runner) receive(s subscription) {
 }
 
 func decodeMessage(verb incident.Verb, raw converter.RawValue) incident.Message {
-	var payload OperatorPayload
-	if raw.Payload() == nil {
-		return incident.Message{Verb: verb, Malformed: "the payload is missing"}
-	}
-	// A field that is misspelt would be left out of what is asked for.
-	decoder := json.NewDecoder(bytes.NewReader(raw.Payload().GetData()))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&payload); err != nil {
-		return incident.Message{Verb: verb, Malformed: fmt.Sprintf("the payload can't be read: %v", err)}
-	}
-	return incident.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For)}
+	payload, malformed := operator.Decode(raw)
+	return incident.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For), Malformed: malformed}
 }
 
 // handle registers the query, and the updates of starters, cases and operators.

@@ -3,12 +3,12 @@ package incident
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/workflows/markdown"
 )
 
 // This file writes an incident's page in Temporal's UI, its current details: for
@@ -47,65 +47,47 @@ func Details(i incident.Incident) string {
 	if i.Phase == incident.PhaseNone {
 		return "No incident."
 	}
-	var p page
-	p.heading(title(i))
-	p.line("Where", "`%s`", i.Scope)
-	p.line("Now", "%d of %d devices there are %s, on %d nodes; at most there were %d", i.Levels.Now, i.Levels.Total, incident.What(i.Scope.Kind), i.Levels.Nodes, i.Most)
+	var p markdown.Page
+	p.Heading(title(i))
+	p.Line("Where", "`%s`", i.Scope)
+	p.Line("Now", "%d of %d devices there are %s, on %d nodes; at most there were %d", i.Levels.Now, i.Levels.Total, incident.What(i.Scope.Kind), i.Levels.Nodes, i.Most)
 	if len(i.Levels.Sample) > 0 && i.Open() {
-		p.line("Some of them", "`%s`", strings.Join(i.Levels.Sample, "`, `"))
+		p.Line("Some of them", "`%s`", strings.Join(i.Levels.Sample, "`, `"))
 	}
-	p.line("Since", "%s, the first of them since %s", moment(i.Since), moment(i.Levels.Oldest))
-	p.line("Next", "%s", Next(i))
+	p.Line("Since", "%s, the first of them since %s", markdown.Moment(i.Since), markdown.Moment(i.Levels.Oldest))
+	p.Line("Next", "%s", Next(i))
 	for _, w := range i.Words {
-		p.line("Operator said", "`%s` at %s by %s: %s", w.Verb, moment(w.At), inline(w.Actor), inline(w.Reason))
+		p.Line("Operator said", "`%s` at %s by %s: %s", w.Verb, markdown.Moment(w.At), markdown.Inline(w.Actor), markdown.Inline(w.Reason))
 	}
 	if i.Open() {
-		p.heading("What you can do")
+		p.Heading("What you can do")
 		for _, advice := range advise(i) {
-			p.item("%s", advice)
+			p.Item("%s", advice)
 		}
-		p.messages(i)
+		messages(&p, i)
 	}
-	p.heading("On record")
-	p.line("Phase", "%s", i.Phase)
-	p.line("Waiting", "%d devices without a case in the starter", i.Levels.Held)
-	p.line("Let through", "%d devices to get a case, %d cases to restrict theirs", i.Opened, i.Granted)
-	p.line("Last report", "%s by starter `%s`", moment(i.ReportedAt), i.Levels.By)
+	p.Heading("On record")
+	p.Line("Phase", "%s", i.Phase)
+	p.Line("Waiting", "%d devices without a case in the starter", i.Levels.Held)
+	p.Line("Let through", "%d devices to get a case, %d cases to restrict theirs", i.Opened, i.Granted)
+	p.Line("Last report", "%s by starter `%s`", markdown.Moment(i.ReportedAt), i.Levels.By)
 	for _, n := range i.Story {
-		p.line(moment(n.At), "%s", inline(n.Text))
+		p.Line(markdown.Moment(n.At), "%s", markdown.Inline(n.Text))
 	}
 	return p.String()
 }
 
-// page is a text in Markdown that grows.
-type page struct{ strings.Builder }
-
-func (p *page) heading(text string) {
-	if p.Len() > 0 {
-		p.WriteString("\n")
-	}
-	fmt.Fprintf(p, "### %s\n\n", text)
-}
-
-func (p *page) item(format string, args ...any) {
-	fmt.Fprintf(p, "- %s\n", fmt.Sprintf(format, args...))
-}
-
-func (p *page) line(name, format string, args ...any) {
-	p.item("**%s:** %s", name, fmt.Sprintf(format, args...))
-}
-
 // messages lists what the incident takes from an operator now, and how to send it.
-func (p *page) messages(i incident.Incident) {
+func messages(p *markdown.Page, i incident.Incident) {
 	taken := false
 	for _, verb := range incident.Verbs {
 		if incident.Refuse(i, incident.Message{Verb: verb, Actor: "sickbay", Reason: "to see whether it would be taken"}) == nil {
-			p.item("Send `%s`: %s", verb, describeVerb(verb))
+			p.Item("Send `%s`: %s", verb, describeVerb(verb))
 			taken = true
 		}
 	}
 	if taken {
-		p.item("To send: More Actions, Send an Update, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}` as data, or `sickbay incident wait|admit|close %s --reason why`.", i.Scope)
+		p.Item("To send: More Actions, Send an Update, with `{\"actor\":\"you@example.com\",\"reason\":\"why\"}` as data, or `sickbay incident wait|admit|close %s --reason why`.", i.Scope)
 	}
 }
 
@@ -131,17 +113,17 @@ func title(i incident.Incident) string {
 // Next says what happens next, and when or by whom.
 func Next(i incident.Incident) string {
 	if !i.CalmSince.IsZero() && i.Open() {
-		return fmt.Sprintf("it is over soon: since %s too few of its devices are left for an incident", moment(i.CalmSince))
+		return fmt.Sprintf("it is over soon: since %s too few of its devices are left for an incident", markdown.Moment(i.CalmSince))
 	}
 	switch i.Phase {
 	case incident.Holding:
-		return fmt.Sprintf("its devices are well again, or one by one is let through from %s on", moment(i.Until))
+		return fmt.Sprintf("its devices are well again, or one by one is let through from %s on", markdown.Moment(i.Until))
 	case incident.Pacing:
-		return fmt.Sprintf("the next one is let through from %s on; an operator says whether that is right", moment(i.NextAt))
+		return fmt.Sprintf("the next one is let through from %s on; an operator says whether that is right", markdown.Moment(i.NextAt))
 	case incident.Admitted, incident.Noted:
 		return "its devices go on as ever; it ends when they are well"
 	case incident.Closed:
-		return fmt.Sprintf("nothing; it was over at %s", moment(i.Ended))
+		return fmt.Sprintf("nothing; it was over at %s", markdown.Moment(i.Ended))
 	}
 	return "the first report"
 }
@@ -163,16 +145,4 @@ func advise(i incident.Incident) []string {
 		return []string{look, "If the faults are real, let all be marked. If they aren't, stop what causes them first."}
 	}
 	return []string{look, "Nothing has to be done to the devices: none is restricted, and no Pod is touched."}
-}
-
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05 MST")
-}
-
-// inline keeps a foreign text from being taken for Markdown.
-func inline(text string) string {
-	return "`" + strings.ReplaceAll(strings.ReplaceAll(text, "`", "'"), "\n", " ") + "`"
 }
