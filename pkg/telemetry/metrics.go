@@ -286,7 +286,7 @@ type Section struct {
 // Sections returns all metrics, in the order of the documentation.
 func Sections() []Section {
 	return []Section{
-		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnmappedFaults, UnmonitoredDevices, NotedFaults, WideTaintRules}},
+		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnseenDevices, UnmappedFaults, UnmonitoredDevices, Pokes, NotedFaults, WideTaintRules}},
 		{"How far it can be believed", []Metric{Blind, WatchCurrent, WatchAge, NodesOut, NodeOutTime, StaleDevices, EvidenceAge, UnpreparedClaims, UnpreparedTime}},
 		{"How it is handed on", []Metric{Leading, Signals, DuplicatesDropped, SendRetries, SignalDelay, QueueDepth}},
 		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, MarkDelay, PhaseTime, KubernetesEvents}},

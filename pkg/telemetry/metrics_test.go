@@ -43,6 +43,30 @@ func TestTheMetricsInTheDocsAreThoseThatAreDefined(t *testing.T) {
 	}
 }
 
+// What is defined and in no section would be missing in the docs, and in the test of
+// what the processes show.
+func TestEachMetricIsInASection(t *testing.T) {
+	source, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, section := range telemetry.Sections() {
+		for _, m := range section.Metrics {
+			listed[m.Name] = true
+		}
+	}
+	defined := regexp.MustCompile(`Name: "(sickbay_[a-z_]+)"`).FindAllSubmatch(source, -1)
+	if len(defined) == 0 {
+		t.Fatal("metrics.go defines none")
+	}
+	for _, name := range defined {
+		if !listed[string(name[1])] {
+			t.Errorf("%s is in no section", name[1])
+		}
+	}
+}
+
 // Names and labels follow Prometheus' conventions, no label names a device, a Pod
 // or a node, and each metric can be collected as what it is defined as.
 func TestEachMetricIsWellFormed(t *testing.T) {

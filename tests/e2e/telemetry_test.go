@@ -176,6 +176,7 @@ func isAsDefined(t *testing.T, process telemetry.Process, shown map[string]*dto.
 	// What has labels shows once it has something to show.
 	occasional := []telemetry.Metric{
 		telemetry.UnmappedFaults, telemetry.UnmonitoredDevices, telemetry.NotedFaults, telemetry.SendRetries,
+		telemetry.Blind, telemetry.StaleDevices, telemetry.Pokes,
 		telemetry.DirectoryDifferences, telemetry.PhaseTime, telemetry.DirectoryWrites,
 	}
 	for name := range defined {
