@@ -26,6 +26,7 @@ var eventWords = map[quarantine.NoticeKind]string{
 	quarantine.NoticeMarkInForce:  "a mark keeps it out of new allocations",
 	quarantine.NoticeMarkRestored: "its mark was removed or changed from outside while its case is open",
 	quarantine.NoticeMarkRefused:  "its mark could not be written",
+	quarantine.NoticeMarkHeld:     "it is NOT kept out yet: there is no permit for its mark now",
 	quarantine.NoticeMarkLifted:   "its mark was removed",
 	quarantine.NoticeAdvisory:     "it is faulty and can't be kept out",
 	quarantine.NoticeExtended:     "it stays out: the lease of its record was extended",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
@@ -26,7 +27,14 @@ type Kubernetes struct {
 	// Enforce is false in mode observe. A mark that a workflow still asks for,
 	// because it recorded its mode before the worker's was changed, is not made.
 	Enforce bool
+	// Permits takes permits back of marks that were lifted; nil is nobody.
+	Permits Returner
 	Logger  *slog.Logger
+}
+
+// Returner takes permits back.
+type Returner interface {
+	Return(ctx context.Context, key device.Key, epoch int64)
 }
 
 // PutMark makes the device's mark say what the command says.
@@ -53,6 +61,9 @@ func (k *Kubernetes) LiftMark(ctx context.Context, task devicewf.Task[quarantine
 		}, nil
 	}
 	report, err := k.Marks.Lift(ctx, c)
+	if err == nil && report.Outcome == quarantine.OutcomeLifted && k.Permits != nil {
+		k.Permits.Return(ctx, c.Device, c.Epoch)
+	}
 	k.log(ctx, "mark lifted", c.Device.String(), c.Epoch, report, err)
 	return report, err
 }

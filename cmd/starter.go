@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/starter"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
 func newStarter(streams Streams) *cobra.Command {
@@ -75,6 +76,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Cases:      cases,
 		Counter:    cases,
 		Incidents:  incidentwf.NewClient(temporal, set.Temporal.TaskQueue),
+		Budgets:    permitswf.NewClient(temporal, set.Temporal.TaskQueue),
 		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,

@@ -64,7 +64,9 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
+	limits := set.Limits()
 	worker, err := workers.New(workers.Options{
+		Limits:      &limits,
 		Temporal:    temporal,
 		Namespace:   set.Temporal.Namespace,
 		TaskQueue:   set.Temporal.TaskQueue,

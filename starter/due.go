@@ -188,6 +188,7 @@ func (t *tracker) readingsDue(r *record, open bool) delivery {
 	sent := t.clock.Now()
 	d.event = quarantine.Observed{
 		Node: r.node, Readings: dated(bound(readings), sent), Lost: lost, Incarnation: t.incarnation(r.key), Sent: sent,
+		Around: t.bounds(r.key, r.node),
 	}
 	return d
 }

@@ -211,6 +211,13 @@ func (s *Starter) lead(ctx context.Context) {
 		work.Go(func() { s.showLevels(checking) })
 	}
 	s.tracker.attach(q.add)
+	if s.options.Budgets != nil {
+		marks := &counting{
+			tracker: s.tracker, budgets: s.options.Budgets, blind: s.blind, identity: s.options.Identity,
+			clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send,
+		}
+		work.Go(func() { marks.run(checking) })
+	}
 	if s.options.Incidents != nil {
 		telling := &reporter{
 			tracker: s.tracker, incidents: s.options.Incidents, settling: s.settling, identity: s.options.Identity,

@@ -162,6 +162,8 @@ type Options struct {
 	// is nobody.
 	Incidents Incidents
 	Storm     Storm
+	// Budgets is told which marks exist; nil is nobody.
+	Budgets Budgets
 	// Counter counts open cases, for a metric; nil is not at all.
 	Counter    Counter
 	Catalogue  *reason.Catalogue

@@ -65,6 +65,7 @@ type tracker struct {
 	known   map[pair]struct{}
 	marks   map[string]device.Key // rule name → the device that it marks
 	foreign map[string]string     // rule name → what it selects
+	counted eligible
 
 	// show is told of devices of which something changed that is seen, be it news
 	// to a case or not; shifted holds them until the lock is given up. It is nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/activities"
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
@@ -27,6 +28,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
 // discoveryTTL is how long an answer about what the cluster serves is believed.
@@ -55,6 +57,9 @@ type Options struct {
 	// Storms is how long incidents hold, and their pace. The zero value means
 	// incident.DefaultPolicy.
 	Storms incident.Policy
+	// Limits bound how many devices may be kept out at once. The zero value means
+	// budget.DefaultLimits.
+	Limits *budget.Limits
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
 	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
@@ -71,6 +76,7 @@ type Worker struct {
 	audit   *activities.Audit
 	marks   *kube.MarkWriter
 	events  *activities.Events
+	permits *activities.Permits
 	// shown and trail are what writes the directory, or nil.
 	shown *directory.Writer
 	trail *directory.Trail
@@ -86,6 +92,13 @@ func New(o Options) (*Worker, error) {
 	}
 	if err := o.Storms.Validate(); err != nil {
 		return nil, fmt.Errorf("policy of incidents: %w", err)
+	}
+	if o.Limits == nil {
+		limits := budget.DefaultLimits()
+		o.Limits = &limits
+	}
+	if err := o.Limits.Validate(); err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
 	}
 	if o.Incidents == nil {
 		o.Incidents = activities.NewIncidents(incidentwf.NewClient(o.Temporal, o.TaskQueue), o.Logger)
@@ -107,6 +120,8 @@ func New(o Options) (*Worker, error) {
 		events:  events,
 		marks:   kube.NewMarkWriter(o.Dynamic, kube.NewDiscovery(o.Discovery, discoveryTTL)),
 	}
+	w.permits = activities.NewPermits(permitswf.NewClient(o.Temporal, o.TaskQueue), w.marks, "worker", o.Logger)
+	w.marks.Permitted(w.permits)
 	return w, w.setUpDirectory()
 }
 
@@ -129,6 +144,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	sdk.RegisterWorkflowWithOptions(
 		incidentwf.New(incidentwf.Knobs{Policy: o.Storms, SearchAttributes: searchable}).Run,
 		workflow.RegisterOptions{Name: incidentwf.WorkflowType})
+	sdk.RegisterWorkflowWithOptions(
+		permitswf.New(func() permitswf.Knobs { return permitswf.Knobs{Limits: *o.Limits} }).Run,
+		workflow.RegisterOptions{Name: permitswf.WorkflowType})
 	w.registerActivities(sdk)
 	if err := sdk.Start(); err != nil {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
@@ -151,6 +169,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 		Marks:   w.marks,
 		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue).Poking(o.Poker),
 		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
+		Permits: w.permits,
 		Logger:  o.Logger,
 	}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.PutMark)), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
@@ -159,6 +178,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	restriction := &activities.Restriction{Incidents: o.Incidents, Logger: o.Logger}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
+	sdk.RegisterActivityWithOptions(w.audit.AnnounceBudget, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
 	sdk.RegisterActivityWithOptions(w.announceIncident, activity.RegisterOptions{Name: incidentwf.ActivityAnnounce})
 }
 

@@ -77,11 +77,11 @@ func TestRightsThatAreLackingAreToldByWhatTheyAreFor(t *testing.T) {
 		}
 	}
 	who := kube.Account{Namespace: "sickbay", Name: "worker"}
-	wants(t, "none lacking", judgeRights("r", "worker", "enforce", who, len(all), nil), OK, "all 13, as SICKBAY_MODE=enforce needs them")
+	wants(t, "none lacking", judgeRights("r", "worker", "enforce", who, len(all), nil), OK, "all 14, as SICKBAY_MODE=enforce needs them")
 	wants(t, "one that nothing depends on", judgeRights("r", "worker", "enforce", who, len(all), events), Degraded, "sickbay/worker may not create or patch events")
 	wants(t, "one that something depends on", judgeRights("r", "worker", "enforce", who, len(all), append(events, delete...)), Missing, "delete devicetaintrules.resource.k8s.io")
 	wants(t, "asked for oneself", judgeRights("r", "worker", "enforce", kube.Account{}, len(all), pods), Missing, "it may not get or list pods")
-	wants(t, "all lacking", judgeRights("r", "worker", "enforce", who, len(all), all), Missing, "none of the 13")
+	wants(t, "all lacking", judgeRights("r", "worker", "enforce", who, len(all), all), Missing, "none of the 14")
 	if f := judgeRights("r", "worker", "enforce", who, len(all), delete); !strings.Contains(f.Without, "stays marked") {
 		t.Errorf("without %q: want what a missing right to delete comes to", f.Without)
 	}

@@ -32,7 +32,7 @@ const (
 	observeLease = 2 * time.Hour
 	// waitLease is how long somebody waits who doesn't ask again, and askAgain how often
 	// who waits should.
-	waitLease, askAgain = 30 * time.Minute, 10 * time.Minute
+	waitLease, askAgain = 45 * time.Minute, 15 * time.Minute
 	// unknownAgain is when to ask again while it isn't known which marks exist.
 	unknownAgain = 2 * time.Second
 	// maxWaiters bounds who waits. Past it the last in line are told to ask again.
@@ -189,19 +189,21 @@ func (b *Book) Ledger(p Purpose) *Ledger {
 	return &b.Marks
 }
 
-// Eligible is how many eligible devices a scope has as starters count, and whether
-// they do.
-func (b *Book) Eligible(s Scope) (int, bool) {
-	i := slices.IndexFunc(b.Sizes, func(size Size) bool { return size.Scope == s })
-	if i < 0 {
-		return 0, false
+// SizeOf is how many eligible devices a scope has, as far as it is known: as starters
+// count, or as those were told who wait for it.
+func (b *Book) SizeOf(s Scope) int {
+	is := func(size Size) bool { return size.Scope == s }
+	if i := slices.IndexFunc(b.Sizes, is); i >= 0 {
+		return b.Sizes[i].Eligible
 	}
-	return b.Sizes[i].Eligible, true
-}
-
-// Idle tells that nothing is remembered that couldn't be told again.
-func (b *Book) Idle() bool {
-	return len(b.Marks.Grants)+len(b.Marks.Waiters)+len(b.Observed.Grants)+len(b.Observed.Waiters)+len(b.Pauses)+len(b.Notices) == 0
+	for _, l := range []*Ledger{&b.Marks, &b.Observed} {
+		for _, w := range l.Waiters {
+			if i := slices.IndexFunc(w.Sizes, is); i >= 0 {
+				return w.Sizes[i].Eligible
+			}
+		}
+	}
+	return 0
 }
 
 func (b Book) clone() Book {

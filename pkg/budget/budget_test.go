@@ -19,7 +19,6 @@ type desk struct {
 	book   budget.Book
 	limits budget.Limits
 	now    time.Time
-	epoch  int64
 }
 
 // newDesk has a class with so many eligible devices, of which none is kept out.

@@ -258,7 +258,7 @@ func (d *decision) refuses(l *Ledger, use map[Scope]int, c candidate, behind map
 		}
 	}
 	for _, s := range scopes {
-		limit, ok := d.limits.of(s)
+		limit, ok := d.limits.Limit(s)
 		if !ok {
 			continue
 		}
@@ -288,7 +288,7 @@ func (d *decision) refuses(l *Ledger, use map[Scope]int, c candidate, behind map
 // eligible is how many eligible devices a scope has: as starters count, or as who asks
 // was told.
 func (d *decision) eligible(s Scope, ask Ask) int {
-	if n, ok := d.Eligible(s); ok {
+	if n := d.SizeOf(s); n > 0 {
 		return n
 	}
 	for _, size := range ask.Sizes {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Limit says how many devices of a scope may be kept out at once: a percentage of the
@@ -21,6 +23,8 @@ type Limit struct {
 	Max int `json:"max,omitempty"`
 	// Min is the least, whatever the percentage says; it is 1 at least.
 	Min int `json:"min,omitempty"`
+	// None is no limit at all.
+	None bool `json:"none,omitempty"`
 }
 
 // rounding is what a product of a whole number and a percentage may be off by.
@@ -50,6 +54,9 @@ func (l Limit) validate(name string) error {
 
 // String is the limit as people read it.
 func (l Limit) String() string {
+	if l.None {
+		return "no limit"
+	}
 	text := fmt.Sprintf("%v%%, at least %d", l.Percent, max(l.Min, 1))
 	if l.Max > 0 {
 		text += fmt.Sprintf(", at most %d", l.Max)
@@ -73,10 +80,10 @@ type Limits struct {
 // DefaultLimits returns what holds where the operator says nothing.
 func DefaultLimits() Limits {
 	return Limits{
-		Cluster: Limit{Percent: 10, Min: 1},
-		Class:   Limit{Percent: 10, Min: 1},
-		Tenant:  Limit{Percent: 100, Min: 1},
-		Node:    Limit{Percent: 100, Min: 1},
+		Cluster: Limit{Percent: 10, Min: 2},
+		Class:   Limit{Percent: 10, Min: 2},
+		Tenant:  Limit{None: true},
+		Node:    Limit{None: true},
 		Pace:    10,
 	}
 }
@@ -93,8 +100,13 @@ func (l Limits) Validate() error {
 	return errors.Join(errs...)
 }
 
-// of is the limit of a scope, and whether there is one.
-func (l Limits) of(s Scope) (Limit, bool) {
+// Limit is the limit of a scope, and whether there is one.
+func (l Limits) Limit(s Scope) (Limit, bool) {
+	limit, bounded := l.limit(s)
+	return limit, bounded && !limit.None
+}
+
+func (l Limits) limit(s Scope) (Limit, bool) {
 	switch s.Kind {
 	case Cluster:
 		return l.Cluster, true
@@ -110,3 +122,36 @@ func (l Limits) of(s Scope) (Limit, bool) {
 	}
 	return Limit{}, false
 }
+
+// ParseLimit reads a limit as people write it: "10%", "10% min 2", "5% min 1 max 40".
+func ParseLimit(text string) (Limit, error) {
+	fields := strings.Fields(text)
+	if len(fields) == 1 && fields[0] == "none" {
+		return Limit{None: true}, nil
+	}
+	if len(fields) == 0 || len(fields)%2 == 0 {
+		return Limit{}, fmt.Errorf("limit %q: want %s", text, limitForm)
+	}
+	number, percent := strings.CutSuffix(fields[0], "%")
+	value, err := strconv.ParseFloat(number, 64)
+	if !percent || err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %q is no percentage; want %s", text, fields[0], limitForm)
+	}
+	limit := Limit{Percent: value}
+	for i := 1; i < len(fields); i += 2 {
+		n, err := strconv.Atoi(fields[i+1])
+		switch {
+		case err != nil || n < 1:
+			return Limit{}, fmt.Errorf("limit %q: %s %q: want a whole number above zero", text, fields[i], fields[i+1])
+		case fields[i] == "min" && limit.Min == 0:
+			limit.Min = n
+		case fields[i] == "max" && limit.Max == 0:
+			limit.Max = n
+		default:
+			return Limit{}, fmt.Errorf("limit %q: %q: want %s", text, fields[i], limitForm)
+		}
+	}
+	return limit, limit.validate(fmt.Sprintf("limit %q", text))
+}
+
+const limitForm = `a percentage of the eligible devices, with a floor and a ceiling if need be, like "10%" or "10% min 2 max 40", or none`

@@ -132,6 +132,36 @@ func TestAScopeIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
+func TestALimitIsReadAsPeopleWriteIt(t *testing.T) {
+	for text, want := range map[string]budget.Limit{
+		"10%":             {Percent: 10},
+		"0.5% min 2":      {Percent: 0.5, Min: 2},
+		"5% max 40 min 1": {Percent: 5, Min: 1, Max: 40},
+		"0% min 3":        {Min: 3},
+		" none ":          {None: true},
+	} {
+		if got, err := budget.ParseLimit(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                "want a percentage",
+		"10":              `"10" is no percentage`,
+		"ten%":            `"ten%" is no percentage`,
+		"101%":            "want 0 to 100",
+		"NaN%":            "want 0 to 100",
+		"10% min":         "want a percentage",
+		"10% min 0":       "want a whole number above zero",
+		"10% min 2 min 3": `"min": want`,
+		"10% least 2":     `"least": want`,
+		"10% min 5 max 4": "min 5 is more than max 4",
+	} {
+		if _, err := budget.ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestLimitsThatMakeNoSenseAreNamed(t *testing.T) {
 	bad := budget.DefaultLimits()
 	bad.Cluster.Percent, bad.Class.Min, bad.Node = 101, -1, budget.Limit{Min: 3, Max: 2}

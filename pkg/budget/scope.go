@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,11 @@ func (s Scope) String() string {
 		return string(s.Kind)
 	}
 	return string(s.Kind) + "/" + s.Name
+}
+
+// Compare orders scopes from the widest to the narrowest kind, and by name.
+func Compare(a, b Scope) int {
+	return cmp.Or(cmp.Compare(slices.Index(Kinds(), a.Kind), slices.Index(Kinds(), b.Kind)), strings.Compare(a.Name, b.Name))
 }
 
 // MarshalText and UnmarshalText have a scope written as one text, which keeps what is

@@ -50,7 +50,7 @@ func variables(prefix string, spec reflect.Value) []Variable {
 			continue
 		}
 		name := nameOf(prefix, field)
-		if field.Type.Kind() == reflect.Struct {
+		if field.Type.Kind() == reflect.Struct && !reflect.PointerTo(field.Type).Implements(reflect.TypeFor[envconfig.Decoder]()) {
 			all = append(all, variables(name, spec.Field(i))...)
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
@@ -13,6 +14,7 @@ type Worker struct {
 	Service
 	Policy
 	Incidents
+	Budgets
 	StopTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"10m" desc:"How long activities under way may take to end after SIGTERM. The Pod's grace period has to be longer."`
 }
 
@@ -28,6 +30,37 @@ type Incidents struct {
 // Storms is the policy as pkg/incident takes it.
 func (i Incidents) Storms() incident.Policy {
 	return incident.Policy{Max: i.IncidentMax, MaxNode: i.IncidentMaxNode, Pace: i.IncidentPace, CrowdPace: i.CrowdPace, Calm: i.IncidentCalm}
+}
+
+// Budgets are how many devices may be kept out at once: budget.Limits as variables.
+type Budgets struct {
+	BudgetCluster Limit         `split_words:"true" default:"10% min 2" desc:"How many devices may be kept out at once in the whole cluster: a percentage of those that are eligible, rounded down, with a floor and a ceiling if need be, like 10% min 2 max 40. A new mark beyond that waits."`
+	BudgetClass   Limit         `split_words:"true" default:"10% min 2" desc:"The same for the devices of one class: a DRA driver's, or those of a device plugin's resource."`
+	BudgetNode    Limit         `split_words:"true" default:"none" desc:"The same for the devices of one driver on one node; none is no limit."`
+	BudgetTenant  Limit         `split_words:"true" default:"none" desc:"The same for the devices that one namespace's Pods hold; none is no limit. How many those are in all isn't known, so of a percentage only its floor counts."`
+	BudgetPace    time.Duration `split_words:"true" default:"10s" min:"0s" max:"1h" desc:"Time between two devices of one class that are let in after they had to wait: a budget that opens again isn't used up at once."`
+}
+
+// Limits are the limits as pkg/budget takes them.
+func (b Budgets) Limits() budget.Limits {
+	return budget.Limits{
+		Cluster: budget.Limit(b.BudgetCluster), Class: budget.Limit(b.BudgetClass),
+		Node: budget.Limit(b.BudgetNode), Tenant: budget.Limit(b.BudgetTenant), Pace: int(b.BudgetPace / time.Second),
+	}
+}
+
+// Limit is a budget.Limit in a variable.
+type Limit budget.Limit
+
+func (Limit) allowed() string {
+	return `a percentage, with a floor and a ceiling if need be, like "10% min 2 max 40", or none`
+}
+
+// Decode reads a limit as people write it.
+func (l *Limit) Decode(text string) error {
+	limit, err := budget.ParseLimit(text)
+	*l = Limit(limit)
+	return err
 }
 
 func (w *Worker) check() []error { return append(w.Service.check(), w.Policy.check()...) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
@@ -24,11 +26,30 @@ const pluginDetail = "Kubernetes has no API to keep one device of a device plugi
 type MarkWriter struct {
 	client    dynamic.Interface
 	discovery *Discovery
+	permits   Permits
+}
+
+// Permits says whether one more device may be kept out now.
+type Permits interface {
+	Permit(context.Context, quarantine.PutMark) (Permit, error)
+}
+
+// Permit is the answer. One that isn't granted says why, and when to ask again.
+type Permit struct {
+	Granted bool
+	Why     string
+	Again   time.Duration
 }
 
 // NewMarkWriter returns a writer for the cluster behind the clients.
 func NewMarkWriter(client dynamic.Interface, discovery *Discovery) *MarkWriter {
 	return &MarkWriter{client: client, discovery: discovery}
+}
+
+// Permitted has the writer ask for a permit before it makes a mark that isn't there.
+func (w *MarkWriter) Permitted(by Permits) *MarkWriter {
+	w.permits = by
+	return w
 }
 
 // Put makes the device's mark say what the command says. An error means that
@@ -59,6 +80,15 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 		return report, err
 	}
 	rules := w.client.Resource(capabilities.TaintRules)
+	if w.permits != nil {
+		permit, err := w.permits.Permit(ctx, c)
+		if err != nil {
+			return report, fmt.Errorf("ask for a permit to keep %s out: %w", c.Device, err)
+		}
+		if !permit.Granted {
+			return w.withoutPermit(ctx, rules, object, c, report, permit)
+		}
+	}
 	created, err := rules.Create(ctx, object, metav1.CreateOptions{FieldManager: ManagedBy})
 	if apierrors.IsAlreadyExists(err) {
 		return w.rewrite(ctx, rules, object, c, report)
@@ -67,6 +97,44 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 		report.Version = device.Version(created.GetResourceVersion())
 	}
 	return w.outcome(report, err, "create", capabilities.TaintRules)
+}
+
+// withoutPermit brings a mark up to date that is there already, for which it takes no
+// permit; any other is held.
+func (w *MarkWriter) withoutPermit(ctx context.Context, rules dynamic.ResourceInterface, want *unstructured.Unstructured, c quarantine.PutMark, report quarantine.MarkReported, permit Permit) (quarantine.MarkReported, error) {
+	_, err := rules.Get(ctx, want.GetName(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return w.rewrite(ctx, rules, want, c, report)
+	case apierrors.IsNotFound(err):
+		report.Outcome, report.Detail, report.Again = quarantine.OutcomeHeld, permit.Why, permit.Again
+		return report, nil
+	}
+	return report, fmt.Errorf("get DeviceTaintRule %s: %w", want.GetName(), err)
+}
+
+// Standing lists the marks that exist, with the scopes in which each counts.
+func (w *MarkWriter) Standing(ctx context.Context) ([]budget.Standing, error) {
+	capabilities, err := w.discovery.Capabilities(ctx)
+	if err != nil || !capabilities.CanMark() {
+		return nil, err
+	}
+	list, err := w.client.Resource(capabilities.TaintRules).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
+	if err != nil {
+		return nil, fmt.Errorf("list the marks (DeviceTaintRules): %w", err)
+	}
+	var standing []budget.Standing
+	for i := range list.Items {
+		if mark, ours := ReadMark(&list.Items[i]); ours {
+			standing = append(standing, mark.Standing())
+		}
+	}
+	return standing, nil
+}
+
+// Standing is the mark as it counts in budgets.
+func (m Mark) Standing() budget.Standing {
+	return budget.Standing{Device: m.Device.String(), Epoch: m.Found.Epoch, Scopes: budget.ScopesOf(m.Device, m.Node, nil, nil)}
 }
 
 // rewrite brings a mark that is there already up to date.

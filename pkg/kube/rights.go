@@ -102,12 +102,13 @@ func WorkerRights(marks bool) []Right {
 	}
 	for verb, without := range map[string]string{
 		"create": "no mark is made: bad devices are given to new Pods",
+		"list":   "marks wait for a starter to tell which exist whenever the budgets were lost",
 		"update": "a mark doesn't follow its case",
 		"delete": "a device that is well again, or gone for good, stays marked",
 	} {
 		rights = append(rights, Right{Group: resourceGroup, Resource: taintRules, Verb: verb, Without: without})
 	}
-	slices.SortFunc(rights[len(rights)-3:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
+	slices.SortFunc(rights[len(rights)-4:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
 	return rights
 }
 

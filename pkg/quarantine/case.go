@@ -74,6 +74,9 @@ type Case struct {
 	// Poke says how the kubelet was asked at the last look, or why it wasn't.
 	Poke string `json:"poke,omitempty"`
 
+	// Around is what the device's mark counts in beside its node.
+	Around Around `json:"around,omitzero"`
+
 	Incarnation device.Incarnation `json:"incarnation,omitzero"`
 	// MovedTo is the name under which the hardware that this case is about is
 	// listed now, where it isn't this device's any more.
@@ -173,6 +176,8 @@ const (
 	MarkInForce MarkState = "InForce"
 	// MarkRefused: the last try was refused; it is tried again.
 	MarkRefused MarkState = "Refused"
+	// MarkHeld: there is no permit for it now. It waits for its turn.
+	MarkHeld MarkState = "Held"
 	// MarkAdvisory: there is no way to keep this device out.
 	MarkAdvisory MarkState = "Advisory"
 	// MarkObserved: mode observe; nothing is made.
@@ -197,6 +202,8 @@ type Mark struct {
 	Tries   int       `json:"tries,omitempty"`
 	RetryAt time.Time `json:"retryAt,omitzero"`
 	Detail  string    `json:"detail,omitempty"`
+	// HeldSince is when a permit was refused first that wasn't granted since.
+	HeldSince time.Time `json:"heldSince,omitzero"`
 	// Restored counts how often somebody else removed or changed it.
 	Restored int `json:"restored,omitempty"`
 	// InForceSince is when it was first confirmed in this epoch, ConfirmedAt
@@ -223,6 +230,10 @@ func (c Case) Evidence() device.Evidence { return device.Fuse(c.Reports) }
 func (c Case) Advisory() bool {
 	return c.Mark.State == MarkAdvisory || c.Mark.State == MarkObserved
 }
+
+// unmarked tells whether the device isn't kept out although it should be, for want of
+// a way or of a permit.
+func (c Case) unmarked() bool { return c.Advisory() || c.Mark.State == MarkHeld }
 
 // Held tells whether a Pod holds the device: as the claims said at the last
 // look, or as a live Pod's status says.
@@ -272,6 +283,7 @@ func (c Case) clone() Case {
 	c.Words = slices.Clone(c.Words)
 	c.Notices = slices.Clone(c.Notices)
 	c.Flaps = slices.Clone(c.Flaps)
+	c.Around.Classes = slices.Clone(c.Around.Classes)
 	if c.Absence != nil {
 		absence := *c.Absence
 		c.Absence = &absence

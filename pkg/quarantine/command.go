@@ -29,6 +29,11 @@ type PutMark struct {
 	Since    time.Time          `json:"since"`
 	Until    time.Time          `json:"until"`
 	Hardware device.Incarnation `json:"hardware,omitzero"`
+	// FirstNotGood is since when the device isn't good, Tenants are the namespaces whose
+	// Pods hold it: its turn for a permit, and what that counts in.
+	FirstNotGood time.Time `json:"firstNotGood,omitzero"`
+	Around       Around    `json:"around,omitzero"`
+	Tenants      []string  `json:"tenants,omitempty"`
 	// Retired is what an operator said of the device, which no reading tells again.
 	Retired bool `json:"retired,omitempty"`
 	// Restricted is set while nothing is found of the device but that its health is
@@ -100,6 +105,7 @@ func (d *decision) owed() []Command {
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Revision: c.Mark.Revision,
 			Reason: c.Reason, Message: message, Severity: c.Severity, Attempt: c.Attempt,
 			Actor: c.Actor, Since: c.Since, Until: until, Hardware: c.Incarnation,
+			FirstNotGood: c.FirstNotGood, Around: c.Around, Tenants: c.tenants(),
 			Retired: phase == PhaseRetired, Restricted: phase == PhaseRestricted,
 		})
 	case c.Mark.State == MarkLifting && c.Mark.RetryAt.IsZero():

@@ -35,6 +35,8 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 		d.message(e)
 	case RestrictionAnswered:
 		d.restrictionAnswered(e)
+	case PermitOffered:
+		d.permitOffered(e)
 	case Announced:
 		d.c.Notices = slices.DeleteFunc(d.c.Notices, func(n Notice) bool { return n.Seq <= e.UpTo })
 	case Woke:
@@ -176,6 +178,7 @@ func (d *decision) stepQuarantined() {
 	switch {
 	case d.absenceSettled():
 		d.enterGone()
+	case d.stepHeld():
 	case c.Advisory() && c.Phase == PhaseQuarantined && d.goodFor(d.p.Stability):
 		d.close(EndAdvisory, fmt.Sprintf("never kept out; healthy on live reads since %s", stamp(c.GoodSince)))
 	case !c.LeaseUntil.After(d.now):
@@ -211,7 +214,7 @@ func (d *decision) followMode() {
 	switch {
 	case c.Mark.State == MarkObserved && d.p.Mode == ModeEnforce:
 		c.Mark.State = MarkWanted
-	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused) && d.p.Mode == ModeObserve:
+	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused || c.Mark.State == MarkHeld) && d.p.Mode == ModeObserve:
 		c.Mark.State = MarkObserved
 		c.Mark.RetryAt, c.GoodSince = time.Time{}, time.Time{}
 	case c.Mark.State == MarkRefused && !c.Mark.RetryAt.After(d.now):
@@ -229,6 +232,7 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 	d.c = Case{
 		Device: old.Device, Node: old.Node, Phase: phase, Incarnation: old.Incarnation,
 		Epoch:  max(d.now.UnixMilli(), old.Epoch+1),
+		Around: old.Around,
 		Reason: why, Message: message, Severity: why.Severity,
 		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),
 		Reports: old.Reports, Absence: old.Absence,
@@ -299,6 +303,8 @@ func (d *decision) waitingInQuarantine() Waiting {
 	switch c.Mark.State {
 	case MarkWanted, MarkRefused:
 		return WaitingForMark
+	case MarkHeld:
+		return WaitingForPermit
 	case MarkAdopted:
 		return WaitingForLook
 	case MarkAdvisory, MarkObserved:

@@ -27,6 +27,8 @@ type Observed struct {
 	Lost bool `json:"lost,omitempty"`
 	// Incarnation is the hardware behind the name, as the slices say.
 	Incarnation device.Incarnation `json:"incarnation,omitzero"`
+	// Around is what the device's mark counts in.
+	Around Around `json:"around,omitzero"`
 	// Sent is when this was sent, on the clock by which its readings are dated. What
 	// counts is how old they were then, so that a clock that is wrong moves nothing.
 	Sent time.Time `json:"sent,omitzero"`
@@ -144,6 +146,8 @@ const (
 	OutcomeUnavailable MarkOutcome = "Unavailable"
 	// OutcomeRefused: the API server said no (rights, admission, validation).
 	OutcomeRefused MarkOutcome = "Refused"
+	// OutcomeHeld: there is no permit for it now; nothing was written.
+	OutcomeHeld MarkOutcome = "Held"
 	// OutcomeSuperseded: the mark belongs to a later epoch.
 	OutcomeSuperseded MarkOutcome = "Superseded"
 	// OutcomeForeign: an object of that name isn't Sickbay's. It is left alone.
@@ -162,6 +166,8 @@ type MarkReported struct {
 	Epoch    int64  `json:"epoch"`
 	Name     string `json:"name,omitempty"`
 	Detail   string `json:"detail,omitempty"`
+	// Again is when to ask again for a permit that was refused.
+	Again time.Duration `json:"again,omitempty"`
 	// Version is the object's resourceVersion as it is in force.
 	Version device.Version `json:"version,omitempty"`
 	// Before is what an older epoch's mark said that this one took over, or what
@@ -186,6 +192,11 @@ type RestrictionAnswered struct {
 	Why      string `json:"why,omitempty"`
 }
 
+// PermitOffered tells a case that is held that it is its turn.
+type PermitOffered struct {
+	Epoch int64 `json:"epoch"`
+}
+
 // Woke tells that time went on.
 type Woke struct{}
 
@@ -199,3 +210,4 @@ func (Woke) event()         {}
 func (Message) event()      {}
 
 func (RestrictionAnswered) event() {}
+func (PermitOffered) event()       {}

@@ -44,6 +44,7 @@ func (d *decision) observed(e Observed) {
 	if c.Incarnation.IsZero() {
 		c.Incarnation = e.Incarnation
 	}
+	d.around(e.Around)
 	d.lost = e.Lost
 	held := c.Held()
 	for _, r := range e.Readings {
@@ -55,7 +56,7 @@ func (d *decision) observed(e Observed) {
 			c.DoubtedAt = d.now
 			// A fault that is in force ends by the gates alone; nothing is gained
 			// by looking at a Healthy early. A holder that left is worth a look.
-			if c.Phase == PhaseSuspect || c.Phase == PhaseRestricted || c.Advisory() || c.Open() && r.Ended {
+			if c.Phase == PhaseSuspect || c.Phase == PhaseRestricted || c.unmarked() || c.Open() && r.Ended {
 				d.lookBy(later(d.now, c.LookedAt.Add(d.p.RecheckFirst)))
 			}
 		}
@@ -196,6 +197,10 @@ func (d *decision) raise(why reason.Match, message string) {
 	c.Severity = max(c.Severity, why.Severity)
 	if c.Mark.State != MarkNone {
 		c.Mark.Revision++
+	}
+	if graver && c.Mark.State == MarkHeld {
+		// Its turn comes earlier.
+		c.Mark.RetryAt = d.now
 	}
 	if graver {
 		d.notify(NoticeSeverity, true, fmt.Sprintf("now %s: %s", c.Severity, describe(why, message)))

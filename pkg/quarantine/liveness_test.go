@@ -86,6 +86,8 @@ func (d *drive) restsRestricted() []quarantine.Waiting {
 		return nil
 	case refused && c.Mark.State != quarantine.MarkInForce && !c.Advisory():
 		return []quarantine.Waiting{quarantine.WaitingForMark}
+	case c.Mark.State == quarantine.MarkHeld && !w.notTheDevice() && (c.Evidence().Live() || !d.driverBack()):
+		return d.restsHeld()
 	case w.out():
 		return []quarantine.Waiting{quarantine.WaitingForNode}
 	case w.faulty():
@@ -104,6 +106,14 @@ func (d *drive) restsRestricted() []quarantine.Waiting {
 	return []quarantine.Waiting{quarantine.WaitingForHealth}
 }
 
+// restsHeld is where a case rests that has no permit: only while there is none.
+func (d *drive) restsHeld() []quarantine.Waiting {
+	if d.w.full && d.w.mark == nil {
+		return []quarantine.Waiting{quarantine.WaitingForPermit}
+	}
+	return nil
+}
+
 func (d *drive) restsInQuarantine() []quarantine.Waiting {
 	w, c := d.w, d.c
 	switch {
@@ -114,6 +124,11 @@ func (d *drive) restsInQuarantine() []quarantine.Waiting {
 			return nil
 		}
 		return []quarantine.Waiting{quarantine.WaitingForHealth}
+	case c.Mark.State == quarantine.MarkHeld:
+		if w.healthy() {
+			return nil
+		}
+		return d.restsHeld()
 	case c.Mark.State != quarantine.MarkInForce:
 		if w.served && (w.foreign || w.forbidden) {
 			return []quarantine.Waiting{quarantine.WaitingForMark}

@@ -228,6 +228,12 @@ func (d *decision) scheduleLook(asked time.Time) {
 		if !promising {
 			pause *= patience
 		}
+	case c.Phase == PhaseQuarantined && c.Mark.State == MarkHeld:
+		window = d.hysteresis()
+		if !promising {
+			// The next time that it asks for a permit it looks as well.
+			pause = max(pause, c.Mark.RetryAt.Sub(d.now))
+		}
 	case c.Phase == PhaseQuarantined && c.Held():
 		pause *= patience
 	case c.Phase == PhaseRestricted:
@@ -254,7 +260,7 @@ func (d *decision) foundMark(e Looked, asked time.Time) {
 	case c.Phase == PhaseSuspect:
 		d.adoptInto(*e.Mark)
 		d.confirmAdopted(e)
-	case c.Mark.State == MarkNone || c.Advisory():
+	case c.Mark.State == MarkNone || c.unmarked():
 		d.adoptBeside(*e.Mark)
 		d.confirmAdopted(e)
 	case c.Mark.State == MarkAdopted:

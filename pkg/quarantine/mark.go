@@ -83,7 +83,7 @@ func (d *decision) markSeen(e MarkSeen) {
 		d.adoptInto(e.Mark)
 	case e.Mark.Epoch > c.Epoch:
 		d.supersede(e.Mark)
-	case c.Advisory() || c.Mark.State == MarkNone:
+	case c.unmarked() || c.Mark.State == MarkNone:
 		d.adoptBeside(e.Mark)
 	}
 }
@@ -283,6 +283,8 @@ func (d *decision) markReported(e MarkReported) {
 		d.markInForce(e)
 	case OutcomeUnavailable:
 		d.markUnavailable(e)
+	case OutcomeHeld:
+		d.markHeld(e)
 	case OutcomeSuperseded:
 		if e.Before != nil && e.Before.Epoch >= c.Epoch {
 			d.supersede(*e.Before)
@@ -330,7 +332,7 @@ func (d *decision) markInForce(e MarkReported) {
 	}
 	first := c.Mark.InForceSince.IsZero()
 	c.Mark.Name, c.Mark.Detail, c.Mark.Tries, c.Mark.RetryAt = e.Name, "", 0, time.Time{}
-	c.Mark.Version = e.Version
+	c.Mark.Version, c.Mark.HeldSince = e.Version, time.Time{}
 	c.Mark.Written, c.Mark.ConfirmedAt = e.Revision, d.now
 	c.Mark.State = MarkInForce
 	if e.Before != nil {

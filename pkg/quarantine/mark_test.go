@@ -2,6 +2,7 @@ package quarantine_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -146,8 +147,9 @@ func TestAMarkSaysWhatTheCaseKnows(t *testing.T) {
 		Device: gpu, Node: "anvil-07", Epoch: start.UnixMilli(), Revision: 1,
 		Reason: catalogue.Match(gpu.Driver, fatalFault), Message: fatalFault, Severity: reason.SeverityFatal,
 		Actor: "sickbay", Since: start, Until: start.Add(hour), Hardware: oldCard,
+		FirstNotGood: start, Tenants: []string{"team-kestrel"},
 	}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the mark says\n%+v, want\n%+v", got, want)
 	}
 }

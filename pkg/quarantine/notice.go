@@ -16,6 +16,7 @@ const (
 	NoticeMarkInForce  NoticeKind = "MarkInForce"
 	NoticeMarkRestored NoticeKind = "MarkRestored"
 	NoticeMarkRefused  NoticeKind = "MarkRefused"
+	NoticeMarkHeld     NoticeKind = "MarkHeld"
 	NoticeMarkLifted   NoticeKind = "MarkLifted"
 	NoticeAdvisory     NoticeKind = "AdvisoryOnly"
 	NoticeExtended     NoticeKind = "LeaseExtended"

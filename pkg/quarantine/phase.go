@@ -38,6 +38,9 @@ const (
 	WaitingForNothing Waiting = ""
 	// WaitingForMark: the mark isn't in force yet; it is tried again.
 	WaitingForMark Waiting = "WaitingForMark"
+	// WaitingForPermit: as many devices are kept out already as may be, or an operator
+	// paused something that it is in. It is marked when it is its turn, if it is still bad.
+	WaitingForPermit Waiting = "WaitingForPermit"
 	// WaitingForLook: a mark was adopted and is being confirmed.
 	WaitingForLook Waiting = "WaitingForLook"
 	// WaitingForHolder: somebody still has the device and may not be moved.
@@ -82,6 +85,9 @@ const (
 	// observe) and reported healthy throughout the stability window. It is never
 	// counted as a release.
 	EndAdvisory End = "Advisory"
+	// EndNeverMarked: the device was bad while there was no permit to keep it out, and
+	// became healthy, for long enough, before there was.
+	EndNeverMarked End = "NeverMarked"
 	// EndGone: the device is gone for good.
 	EndGone End = "Gone"
 	// EndMarkGone: a mark to adopt turned out not to exist any more.

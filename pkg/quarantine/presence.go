@@ -119,7 +119,7 @@ func (d *decision) stepGone() {
 		return
 	}
 	switch c.Mark.State {
-	case MarkNone, MarkObserved, MarkAdvisory:
+	case MarkNone, MarkObserved, MarkAdvisory, MarkHeld:
 		d.close(EndGone, "gone for good; nothing is marked any more")
 	case MarkLifting:
 	case MarkAdopted:

@@ -108,11 +108,13 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 				d.tell(quarantine.Observed{Node: "anvil-07", Lost: true, Readings: []quarantine.Reading{r}, Incarnation: oldCard})
 			}
 		},
-		"the watch delivers":         func(*rapid.T) { d.delivers() },
-		"the mark's write runs":      func(*rapid.T) { d.markRuns() },
-		"the mark's answer":          func(*rapid.T) { d.markAnswers() },
-		"the question's answer":      func(*rapid.T) { d.askAnswers() },
-		"an incident begins or ends": func(t *rapid.T) { w.incident = rapid.Bool().Draw(t, "incident") },
+		"the watch delivers":           func(*rapid.T) { d.delivers() },
+		"the mark's write runs":        func(*rapid.T) { d.markRuns() },
+		"the mark's answer":            func(*rapid.T) { d.markAnswers() },
+		"the question's answer":        func(*rapid.T) { d.askAnswers() },
+		"the budget is used up or not": func(t *rapid.T) { w.full = rapid.Bool().Draw(t, "full") },
+		"a permit is offered":          func(*rapid.T) { d.tell(quarantine.PermitOffered{Epoch: d.c.Epoch}) },
+		"an incident begins or ends":   func(t *rapid.T) { w.incident = rapid.Bool().Draw(t, "incident") },
 		"the driver shows itself or not": func(t *rapid.T) {
 			w.driver = rapid.SampledFrom([]quarantine.DriverSign{quarantine.DriverSilent, quarantine.DriverSpeaks, quarantine.DriverUnknown}).Draw(t, "driver")
 			w.published += rapid.IntRange(0, 1).Draw(t, "published")

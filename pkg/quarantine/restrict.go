@@ -118,6 +118,7 @@ func (d *decision) enterRestricted() {
 func (d *decision) stepRestricted() {
 	c := &d.c
 	d.followMode()
+	d.stepHeld()
 	switch {
 	case c.Confirmed || d.value() == device.Unhealthy && c.Outage == nil:
 		// The same case and the same mark, and no short way any more.
@@ -146,7 +147,7 @@ func (d *decision) stepRestricted() {
 func (d *decision) unmark() bool {
 	c := &d.c
 	switch c.Mark.State {
-	case MarkNone, MarkObserved, MarkAdvisory:
+	case MarkNone, MarkObserved, MarkAdvisory, MarkHeld:
 		return true
 	case MarkAdopted:
 		// A look confirms it first.
@@ -215,6 +216,8 @@ func (d *decision) waitingInRestriction() Waiting {
 	switch {
 	case c.Mark.State == MarkWanted, c.Mark.State == MarkRefused, c.Mark.State == MarkLifting && c.Mark.Detail != "":
 		return WaitingForMark
+	case c.Mark.State == MarkHeld:
+		return WaitingForPermit
 	case c.Mark.State == MarkAdopted:
 		return WaitingForLook
 	case c.Absence != nil || c.Mark.State == MarkLifting:

@@ -47,7 +47,9 @@ type world struct {
 	// incident tells whether something larger is going on that the device is a part
 	// of, driver what else there is to be seen of its driver.
 	incident bool
-	driver   quarantine.DriverSign
+	// full tells whether as many devices are kept out already as may be.
+	full   bool
+	driver quarantine.DriverSign
 	// published counts how often the driver made its slices anew.
 	published int
 }
@@ -169,6 +171,9 @@ func (w *world) put(c quarantine.PutMark) quarantine.MarkReported {
 	switch {
 	case !w.served:
 		report.Outcome, report.Detail = quarantine.OutcomeUnavailable, "the API server serves no DeviceTaintRule"
+		return report
+	case w.full && w.mark == nil && !w.foreign:
+		report.Outcome, report.Detail, report.Again = quarantine.OutcomeHeld, "2 of the 2 that cluster allows are in force", 15*time.Minute
 		return report
 	case w.forbidden:
 		report.Outcome, report.Detail = quarantine.OutcomeRefused, "forbidden"

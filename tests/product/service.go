@@ -66,7 +66,7 @@ func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err
 	url := "http://" + address + cmp.Or(s.Ready, "/readyz")
 	err = st.StartProcess(ctx, stack.Process{
 		Name: cmp.Or(s.Name, s.Command), Path: s.Binary, Args: []string{s.Command},
-		Env:   slices.Concat(Environment(st), account, []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
+		Env:   slices.Concat(Environment(st), account, unbounded, []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
 		Ready: stack.Answers(url),
 	})
 	if err != nil {
@@ -74,6 +74,10 @@ func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err
 	}
 	return address, nil
 }
+
+// unbounded lifts the budgets, of which clusters of a few devices are soon full. What is
+// about budgets sets its own.
+var unbounded = []string{"SICKBAY_BUDGET_CLUSTER=none", "SICKBAY_BUDGET_CLASS=none"}
 
 // accountOf points a service at the stack's cluster as the account that it has there.
 func accountOf(ctx context.Context, st *stack.Stack, s Service) (env []string, err error) {

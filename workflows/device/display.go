@@ -89,6 +89,8 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 		return "none: advisory only, " + quote(c.Mark.Detail)
 	case quarantine.MarkRefused:
 		return fmt.Sprintf("refused: %s; next try %s", quote(c.Mark.Detail), markdown.Moment(c.Mark.RetryAt))
+	case quarantine.MarkHeld:
+		return fmt.Sprintf("none: held since %s, %s", markdown.Moment(c.Mark.HeldSince), quote(c.Mark.Detail))
 	}
 	return string(c.Mark.State)
 }
@@ -132,6 +134,8 @@ func turn(c quarantine.Case) string {
 			return "the mark was refused, and is tried again at " + markdown.Moment(c.Mark.RetryAt)
 		}
 		return "the mark is being written"
+	case quarantine.WaitingForPermit:
+		return "there is no permit for its mark now; it is read anew when it is its turn, and marked if it is still bad"
 	case quarantine.WaitingForLook:
 		return "a live look confirms the mark"
 	case quarantine.WaitingForHolder:

@@ -42,6 +42,7 @@ func (r *runner) subscribe() []subscription {
 		{name: SignalMark, decode: decodeSeen[quarantine.MarkSeen]},
 		{name: SignalInventory, decode: decodeSeen[quarantine.Inventory]},
 		{name: SignalObserved, decode: decodeSeen[quarantine.Observed]},
+		{name: SignalPermit, decode: decodePermit},
 	}
 	for _, verb := range quarantine.Verbs {
 		subscriptions = append(subscriptions, subscription{

@@ -132,6 +132,8 @@ func titleOfRestricted(c quarantine.Case) string {
 	switch c.Mark.State {
 	case quarantine.MarkRefused:
 		return "Not known to be healthy, and NOT kept out: its mark was refused"
+	case quarantine.MarkHeld:
+		return "Not known to be healthy, and NOT kept out: it waits for a permit"
 	case quarantine.MarkAdvisory:
 		return "Not known to be healthy, and nothing can keep it out"
 	case quarantine.MarkObserved:
@@ -149,6 +151,8 @@ func titleByMark(c quarantine.Case) string {
 	switch c.Mark.State {
 	case quarantine.MarkRefused:
 		return "Faulty, and NOT kept out: its mark was refused"
+	case quarantine.MarkHeld:
+		return "Faulty, and NOT kept out: it waits for a permit"
 	case quarantine.MarkAdvisory:
 		return "Faulty, and nothing can keep it out"
 	case quarantine.MarkObserved:
@@ -185,6 +189,8 @@ func ended(end quarantine.End) string {
 		return "its health came back and lasted, and nothing was ever found but that it was unknown"
 	case quarantine.EndAdvisory:
 		return "it was never kept out, and reported healthy for long enough"
+	case quarantine.EndNeverMarked:
+		return "it became healthy, for long enough, before there was a permit to keep it out"
 	case quarantine.EndGone:
 		return "the device is gone for good, and nothing is marked any more"
 	case quarantine.EndMarkGone:
@@ -244,6 +250,8 @@ func kept(c quarantine.Case) string {
 		}
 	case quarantine.MarkWanted:
 		text = "not yet; its mark is being made"
+	case quarantine.MarkHeld:
+		text = "NOT YET, since " + markdown.Moment(c.Mark.HeldSince) + ": " + markdown.Inline(c.Mark.Detail)
 	case quarantine.MarkRefused, quarantine.MarkAdvisory:
 		text = "NO: " + markdown.Inline(c.Mark.Detail)
 	case quarantine.MarkObserved:
@@ -334,6 +342,11 @@ func advise(c quarantine.Case) []string {
 		return []string{"Find out which card is where: the hardware of this case is listed under another name now."}
 	}
 	switch c.Waiting {
+	case quarantine.WaitingForPermit:
+		return []string{
+			"Look at `sickbay budgets`: what is used up or paused, and who is in line. It is this device's turn by itself, and it is read anew then.",
+			"Until then cordon the node, if nobody may get the device.",
+		}
 	case quarantine.WaitingForHolder:
 		return []string{holder}
 	case quarantine.WaitingForNode:

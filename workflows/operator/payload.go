@@ -41,14 +41,20 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Decode reads a payload that was received raw. What can't be read is told and not
 // dropped: malformed says why, and is empty for a payload that is in order.
 func Decode(raw converter.RawValue) (payload Payload, malformed string) {
+	return DecodeAs[Payload](raw)
+}
+
+// DecodeAs is Decode for a message that carries more than a Payload.
+func DecodeAs[P any](raw converter.RawValue) (payload P, malformed string) {
+	var none P
 	if raw.Payload() == nil {
-		return Payload{}, "the payload is missing"
+		return none, "the payload is missing"
 	}
 	// A field that is misspelt would be left out of what is asked for.
 	decoder := json.NewDecoder(bytes.NewReader(raw.Payload().GetData()))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&payload); err != nil {
-		return Payload{}, fmt.Sprintf("the payload can't be read: %v", err)
+		return none, fmt.Sprintf("the payload can't be read: %v", err)
 	}
 	return payload, ""
 }

@@ -1,0 +1,115 @@
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+)
+
+// A new mark needs a permit: how many devices may be kept out at once is bounded. A
+// case whose mark was refused one is held. It waits in sight, goes on looking at its
+// device, and when it is its turn it looks once more: what is still bad is marked, and
+// what has become healthy meanwhile was never marked at all.
+
+// Around is what bounds a device's mark counts in beside its node: as a starter saw it
+// last.
+type Around struct {
+	// Classes are the device classes that admit the device, or its plugin's resource.
+	Classes []string `json:"classes,omitempty"`
+	// OnNode is how many devices its pool, or its plugin on its node, has.
+	OnNode int `json:"onNode,omitempty"`
+	// InClass and InCluster are how many devices its class and the cluster have.
+	InClass   int `json:"inClass,omitempty"`
+	InCluster int `json:"inCluster,omitempty"`
+}
+
+// maxClasses bounds the classes that a case remembers.
+const maxClasses = 8
+
+// around takes in what a starter saw around the device.
+func (d *decision) around(a Around) {
+	if len(a.Classes) > 0 {
+		classes := slices.Clone(a.Classes[:min(len(a.Classes), maxClasses)])
+		for i, name := range classes {
+			classes[i] = clip(name, maxName)
+		}
+		d.c.Around.Classes = classes
+	}
+	if a.InCluster > 0 {
+		d.c.Around.OnNode, d.c.Around.InClass, d.c.Around.InCluster = a.OnNode, a.InClass, a.InCluster
+	}
+}
+
+// tenants are the namespaces whose Pods hold the device.
+func (c Case) tenants() []string {
+	var names []string
+	add := func(pod device.PodRef) {
+		if pod.Namespace != "" && !slices.Contains(names, pod.Namespace) {
+			names = append(names, pod.Namespace)
+		}
+	}
+	for _, h := range c.Holders {
+		add(h.Pod)
+	}
+	for _, r := range c.Reports {
+		if !r.Ended {
+			add(r.Pod)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), maxClasses)]
+}
+
+// markHeld has a case wait whose mark was refused a permit.
+func (d *decision) markHeld(e MarkReported) {
+	m := &d.c.Mark
+	if m.State != MarkWanted && m.State != MarkRefused {
+		return
+	}
+	m.State, m.Tries = MarkHeld, 0
+	m.RetryAt = d.now.Add(max(e.Again, d.p.RecheckFirst))
+	detail := clip(e.Detail, maxText)
+	if m.HeldSince.IsZero() {
+		m.HeldSince = d.now
+		d.notify(NoticeMarkHeld, true, "no permit for its mark now: "+detail)
+	}
+	m.Detail = detail
+	if d.c.LookAt.IsZero() {
+		d.lookBy(d.now.Add(d.pause(d.c.Looks)))
+	}
+}
+
+// permitOffered takes in that it is a held case's turn. The device is read anew first.
+func (d *decision) permitOffered(e PermitOffered) {
+	c := &d.c
+	if e.Epoch != c.Epoch || !c.Open() || c.Mark.State != MarkHeld {
+		return
+	}
+	c.Mark.RetryAt = d.now
+	d.lookAnew()
+}
+
+// stepHeld goes on with a case that is held, and tells whether it is over. It asks
+// again once it is time and a look from then on found the device no better.
+func (d *decision) stepHeld() (closed bool) {
+	c := &d.c
+	switch {
+	case c.Mark.State != MarkHeld:
+		return false
+	case c.Phase == PhaseQuarantined && d.goodFor(d.hysteresis()):
+		d.close(EndNeverMarked, fmt.Sprintf("held since %s and never marked; healthy on live reads since %s", stamp(c.Mark.HeldSince), stamp(c.GoodSince)))
+		return true
+	case c.Mark.RetryAt.After(d.now):
+		return false
+	case c.LookedAt.Before(c.Mark.RetryAt):
+		d.lookBy(d.now)
+		return false
+	case !c.GoodSince.IsZero():
+		// It looks well now: the end of the window decides.
+		return false
+	}
+	c.Mark.State, c.Mark.RetryAt = MarkWanted, time.Time{}
+	return false
+}
