@@ -8,32 +8,175 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/tests/fakedriver"
 	"github.com/sickbay-dev/sickbay/tests/realnode"
 )
 
-func restarts() []test {
-	return []test{
-		{name: "a kubelet that restarts leaves every device as it was", run: kubeletRestartLeavesNothing, alone: true},
-		{name: "drivers that are restarted one after the other leave every device as it was", run: rollingRestartLeavesNothing},
-	}
+// ownWindows are the settings of Sickbay in these tests: its own, all that could lead to a
+// mark. Only how long health that is back has to last before a case is closed is shorter,
+// which marks nothing.
+func ownWindows() map[string]string {
+	return map[string]string{"SICKBAY_HYSTERESIS": "10s"}
 }
 
-// away is how long a driver is restarted for: until the kubelet has deleted its
-// slices, 30 s, and some more. That is past the suite's window and well inside the
-// product's own.
-const away = 45 * time.Second
-
 // settled bounds the time until nothing is left of a restart: what a case looks at
-// again after a while, its health that has to last, its mark that has to go.
+// again after a while, its health that has to last.
 const settled = 90 * time.Second
+
+// restarts restarts two drivers, one after the other, and then the kubelet, under the
+// product's own windows, and lets no mark ever be there.
+func (s *suite) restarts(t *testing.T) {
+	var drivers []*realnode.Driver
+	var pods []*corev1.Pod
+	for range 2 {
+		d, pod := s.tenant(t)
+		drivers, pods = append(drivers, d), append(pods, pod)
+	}
+	marks := s.watchMarks(t)
+	t.Run("drivers that are restarted one after the other leave every device as it was", func(t *testing.T) {
+		s.leavesNothing(t, pods, drivers, func() {
+			for i, d := range drivers {
+				s.restartDriver(t, d, pods[i])
+			}
+		})
+		marks.none(t)
+	})
+	t.Run("a kubelet that restarts leaves every device as it was", func(t *testing.T) {
+		s.leavesNothing(t, pods, drivers, func() {
+			must(t, s.node.KillKubelet())
+			must(t, s.node.StartKubelet(t.Context()))
+			for i, d := range drivers {
+				must(t, d.WaitRegistered(t.Context()))
+				s.awaitDevices(t, d.Config.Name, 2)
+				s.saysHealthy(t, d, pods[i])
+			}
+		})
+		marks.none(t)
+	})
+	// What is never there is only worth something said by somebody who would have seen it.
+	_, held := s.held(t, pods[0])
+	must(t, drivers[0].Xid(t.Context(), held[0], 79))
+	within(t, soon, "a mark that is made is seen", func(context.Context) error {
+		if seen := marks.seen(); !slices.Contains(seen, s.key(t, drivers[0].Config.Name, held[0]).String()) {
+			return fmt.Errorf("seen are %v", seen)
+		}
+		return nil
+	})
+}
+
+// restartDriver has a driver away until the kubelet has deleted its slices and Sickbay
+// suspects the device that a Pod has of it.
+func (s *suite) restartDriver(t *testing.T, d *realnode.Driver, pod *corev1.Pod) {
+	t.Helper()
+	_, held := s.held(t, pod)
+	key := s.key(t, d.Config.Name, held[0])
+	must(t, d.Stop(t.Context()))
+	within(t, gone, "the kubelet deletes the driver's slices, and its device is a suspect", func(ctx context.Context) error {
+		devices, _, err := s.devices(ctx, d.Config.Name)
+		if err == nil && len(devices) > 0 {
+			err = fmt.Errorf("there are %d devices", len(devices))
+		}
+		if err != nil {
+			return err
+		}
+		state, err := s.sickbay.cases.State(ctx, key)
+		if err == nil && state.Case.Phase != quarantine.PhaseSuspect {
+			err = fmt.Errorf("its case is %s", state.Case.Phase)
+		}
+		return err
+	})
+	must(t, d.Start(t.Context()))
+	s.saysHealthy(t, d, pod)
+}
+
+func (s *suite) saysHealthy(t *testing.T, d *realnode.Driver, pod *corev1.Pod) {
+	t.Helper()
+	_, held := s.held(t, pod)
+	s.shows(t, soon, pod.Name, "dra-healthy", map[string]string{"driver": d.Config.Name, "pool": s.node.Name(), "device": held[0]})
+}
+
+// marksWatch notes every DeviceTaintRule that is ever there.
+type marksWatch struct {
+	mu sync.Mutex
+	// found are the devices of those that were seen, ended why there was no more to see.
+	found []string
+	ended error
+}
+
+// watchMarks watches from now on until the test ends.
+func (s *suite) watchMarks(t *testing.T) *marksWatch {
+	t.Helper()
+	config := s.stack.RESTConfig()
+	capabilities, err := kube.Discover(t.Context(), discovery.NewDiscoveryClientForConfigOrDie(config))
+	must(t, err)
+	rules := dynamic.NewForConfigOrDie(config).Resource(capabilities.TaintRules)
+	list, err := rules.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if len(list.Items) > 0 {
+		t.Fatalf("there are %d DeviceTaintRules before anything happened", len(list.Items))
+	}
+	// It outlives what the tests wait for many times.
+	limit := int64((time.Hour).Seconds())
+	w, err := rules.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: &limit})
+	must(t, err)
+	m, done := &marksWatch{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range w.ResultChan() {
+			m.note(e)
+		}
+		m.note(watch.Event{Type: watch.Error})
+	}()
+	t.Cleanup(func() {
+		w.Stop()
+		<-done
+	})
+	return m
+}
+
+func (m *marksWatch) note(e watch.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rule, ok := e.Object.(*unstructured.Unstructured)
+	if !ok || e.Type == watch.Error {
+		m.ended = fmt.Errorf("the watch ended: %s %v", e.Type, e.Object)
+		return
+	}
+	mark, _ := kube.ReadMark(rule)
+	m.found = append(m.found, mark.Device.String())
+}
+
+// seen are the devices that had a rule, and what isn't a device's.
+func (m *marksWatch) seen() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.found)
+}
+
+// none fails the test if any rule was ever there, or the watch can't tell.
+func (m *marksWatch) none(t *testing.T) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended != nil || len(m.found) > 0 {
+		t.Errorf("DeviceTaintRules of %v were there (%v), want none at any time", m.found, m.ended)
+	}
+}
 
 // standing is what an operator sees of a device: whether it is listed, how it is, who
 // has it, and whether there is a case or a mark.
@@ -71,8 +214,7 @@ func (s *suite) tenant(t *testing.T) (*realnode.Driver, *corev1.Pod) {
 	t.Helper()
 	d := s.driver(t, func(c *fakedriver.Config) { c.Devices, c.CDI, c.OwnTaints = 2, fakedriver.CDIOff, false })
 	pod := s.awaitRunning(t, s.draPod(t, d.Config.Name, 1, nil).Name)
-	_, held := s.held(t, pod)
-	s.shows(t, soon, pod.Name, "dra-healthy", map[string]string{"driver": d.Config.Name, "pool": s.node.Name(), "device": held[0]})
+	s.saysHealthy(t, d, pod)
 	return d, pod
 }
 
@@ -101,48 +243,8 @@ func (s *suite) leavesNothing(t *testing.T, pods []*corev1.Pod, drivers []*realn
 		for _, name := range []string{"gpu-0", "gpu-1"} {
 			s.noCase(t, s.key(t, d.Config.Name, name))
 		}
-		if marks := s.marked(t, d.Config.Name); len(marks) != 0 {
-			t.Errorf("marks of %s: %v, want none", d.Config.Name, marks)
-		}
 	}
 	for _, check := range checks {
 		check()
 	}
-}
-
-func rollingRestartLeavesNothing(t *testing.T, s *suite) {
-	var drivers []*realnode.Driver
-	var pods []*corev1.Pod
-	for range 2 {
-		d, pod := s.tenant(t)
-		drivers, pods = append(drivers, d), append(pods, pod)
-	}
-	s.leavesNothing(t, pods, drivers, func() {
-		for i, d := range drivers {
-			began := time.Now()
-			must(t, d.Stop(t.Context()))
-			within(t, gone, "the kubelet deletes the driver's slices", func(ctx context.Context) error {
-				devices, _, err := s.devices(ctx, d.Config.Name)
-				if err == nil && (len(devices) > 0 || time.Since(began) < away) {
-					err = fmt.Errorf("there are %d devices after %s", len(devices), time.Since(began).Round(time.Second))
-				}
-				return err
-			})
-			must(t, d.Start(t.Context()))
-			_, held := s.held(t, pods[i])
-			s.shows(t, soon, pods[i].Name, "dra-healthy", map[string]string{"driver": d.Config.Name, "pool": s.node.Name(), "device": held[0]})
-		}
-	})
-}
-
-func kubeletRestartLeavesNothing(t *testing.T, s *suite) {
-	d, pod := s.tenant(t)
-	s.leavesNothing(t, []*corev1.Pod{pod}, []*realnode.Driver{d}, func() {
-		must(t, s.node.KillKubelet())
-		must(t, s.node.StartKubelet(t.Context()))
-		must(t, d.WaitRegistered(t.Context()))
-		s.awaitDevices(t, d.Config.Name, 2)
-		_, held := s.held(t, pod)
-		s.shows(t, soon, pod.Name, "dra-healthy", map[string]string{"driver": d.Config.Name, "pool": s.node.Name(), "device": held[0]})
-	})
 }

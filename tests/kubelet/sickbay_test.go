@@ -30,7 +30,7 @@ import (
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
-// sickbay is starters and workers that run, in mode enforce, and what asks them. Its windows are the product's own but for those that a test waits for.
+// sickbay is starters and workers that run, in mode enforce, and what asks them.
 type sickbay struct {
 	binary string
 	env    []string
@@ -67,28 +67,44 @@ func TestMain(m *testing.M) {
 	product.Main(m, func() error { return os.RemoveAll(archive.folder) })
 }
 
-// startSickbay applies what is shipped, with marks allowed, and returns when all of its
-// Pods are ready: from the image, as its accounts, under its limits.
-func (s *suite) startSickbay(t *testing.T) {
-	t.Helper()
-	binary, err := product.Shared()
-	must(t, err)
-	must(t, s.node.ImportImage(t.Context(), buildImage(t)))
-	must(t, s.node.ServeOutside(t.Context(), "temporal", "temporal-frontend", 7233, s.stack.TemporalAddress()))
-	overlay := deploy.Overlay{Components: []string{deploy.Enforce, deploy.Watch}, Settings: map[string]string{
+// shortWindows are the settings of Sickbay for tests that wait for the end of its windows.
+func shortWindows() map[string]string {
+	return map[string]string{
 		"SICKBAY_GRACE": "15s", "SICKBAY_RECHECK_FIRST": "1s", "SICKBAY_RECHECK_MAX": "3s", "SICKBAY_HYSTERESIS": "3s",
 		"SICKBAY_COOL_DOWN": "1s", "SICKBAY_STABILITY": stability.String(), "SICKBAY_SETTLE_ALLOCATABLE": "20s",
-		"SICKBAY_PLUGIN_AWAY": "2s", "SICKBAY_LOG_LEVEL": "debug",
+		"SICKBAY_PLUGIN_AWAY": "2s",
 		// Each device of the one node counts by itself.
 		"SICKBAY_STORM_GATHER": "1s", "SICKBAY_STORM_NODE_DEVICES": "100",
 		"SICKBAY_WATCH_POKE": watchPoke.String(),
-	}}
+	}
+}
+
+// applySickbay applies what is shipped, with marks allowed, and returns when all of its
+// Pods run with these settings: from the image, as its accounts, under its limits.
+func (s *suite) applySickbay(t *testing.T, settings map[string]string) {
+	t.Helper()
+	settings["SICKBAY_LOG_LEVEL"] = "debug"
+	overlay := deploy.Overlay{Components: []string{deploy.Enforce, deploy.Watch}, Settings: settings}
 	folder := t.TempDir()
 	must(t, overlay.Write(folder))
 	kubectl, err := deploy.FindKubectl(t.Context(), s.stack.Kubeconfig())
 	must(t, err)
 	must(t, kubectl.Apply(t.Context(), folder))
+	for _, name := range []string{"starter", "worker"} {
+		_, _, err := kubectl.Run(t.Context(), "--namespace", deploy.Namespace, "rollout", "status", "deployment", name, "--timeout", (2 * soon).String())
+		must(t, err)
+	}
 	s.awaitReady(t, map[string]int{"starter": 2, "worker": 2})
+}
+
+// startSickbay brings Sickbay to the node, and runs it under these settings.
+func (s *suite) startSickbay(t *testing.T, settings map[string]string) {
+	t.Helper()
+	binary, err := product.Shared()
+	must(t, err)
+	must(t, s.node.ImportImage(t.Context(), buildImage(t)))
+	must(t, s.node.ServeOutside(t.Context(), "temporal", "temporal-frontend", 7233, s.stack.TemporalAddress()))
+	s.applySickbay(t, settings)
 	temporal, err := client.NewLazyClient(client.Options{
 		HostPort: s.stack.TemporalAddress(), Namespace: s.stack.TemporalNamespace(),
 		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),

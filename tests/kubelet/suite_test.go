@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,9 +69,11 @@ func TestOnARealKubelet(t *testing.T) {
 			s := newSuite(t, version, false)
 			t.Run("DRA", func(t *testing.T) { s.run(t, draFacts()) })
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
-			s.startSickbay(t)
+			s.startSickbay(t, ownWindows())
+			t.Run("Sickbay through restarts", s.restarts)
+			s.applySickbay(t, shortWindows())
 			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
-			t.Run("Sickbay", func(t *testing.T) { s.run(t, slices.Concat(mainJob(), restarts())) })
+			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 			t.Run("Sickbay and watch Pods", func(t *testing.T) { s.run(t, watchJob()) })
 			if version != newest {
