@@ -54,7 +54,7 @@ func newDevices(streams Streams) *cobra.Command {
            nothing is made), Advisory (nothing to mark it with: a device plugin's
            device, or an API that isn't served), Refused, Changed …
   HOLDERS  the Pods that have it allocated
-  SINCE    the age of the case
+  SINCE    how long ago the device was first not good in its case
 
 The last lines count the devices by phase. Health entries that can't be attributed
 to one device are counted there too; --unmapped lists them instead of devices.

@@ -160,9 +160,7 @@ func ofEntry(e directory.Entry) Device {
 	if c.Severity != 0 {
 		d.Severity = c.Severity.String()
 	}
-	if !c.Since.IsZero() {
-		d.Since = moment(c.Since)
-	}
+	d.Since = notGoodSince(c.FirstNotGood, c.Since)
 	d.Message = cmp.Or(d.Message, c.Message)
 	if c.Mark.State != "" {
 		d.Mark = &Mark{State: string(c.Mark.State), Name: c.Mark.Name, Epoch: c.Epoch, Detail: c.Mark.Detail}

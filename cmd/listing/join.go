@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -210,8 +211,8 @@ func (j *joiner) marks(all []kube.Mark) {
 		if mark.Found.Severity != 0 {
 			d.Severity = mark.Found.Severity.String()
 		}
-		if mark.Found.Since > 0 {
-			d.Since = moment(time.UnixMilli(mark.Found.Since))
+		if first := cmp.Or(mark.Found.FirstNotGood, mark.Found.Since); first > 0 {
+			d.Since = moment(time.UnixMilli(first))
 		}
 	}
 }
@@ -244,6 +245,18 @@ func (j *joiner) cases(all []Case) []string {
 	return lost
 }
 
+// notGoodSince is when a device was first not good: where that isn't told, it was at the
+// latest when its case was opened.
+func notGoodSince(first, opened time.Time) *time.Time {
+	if first.IsZero() {
+		first = opened
+	}
+	if first.IsZero() {
+		return nil
+	}
+	return moment(first)
+}
+
 // answered takes over what a workflow said of its case.
 func (j *joiner) answered(c Case) {
 	known := c.State.Case
@@ -256,7 +269,7 @@ func (j *joiner) answered(c Case) {
 	}
 	d.Phase, d.Waiting, d.Reason = known.Phase, known.Waiting, string(known.Reason.Code)
 	d.Severity, d.Epoch, d.Attempt = known.Severity.String(), known.Epoch, known.Attempt
-	d.Since, d.Workflow, d.Source = moment(known.Since), c.Workflow, SourceCase
+	d.Since, d.Workflow, d.Source = notGoodSince(known.FirstNotGood, known.Since), c.Workflow, SourceCase
 	j.doubt(d, known.Reports)
 	j.looked[d.Key] = known.LookedAt
 	if d.Message == "" {

@@ -86,7 +86,7 @@ func TestACaseIsShownAsItsWorkflowTellsIt(t *testing.T) {
 	key := gpu(t, "0")
 	state := workflow.State{Case: quarantine.Case{
 		Device: key, Phase: quarantine.PhaseQuarantined, Waiting: quarantine.WaitingForHolder,
-		Epoch: now.Add(-time.Hour).UnixMilli(), Since: now.Add(-time.Hour), Attempt: 2,
+		Epoch: now.Add(-time.Hour).UnixMilli(), Since: now.Add(-time.Hour), FirstNotGood: now.Add(-61 * time.Minute), Attempt: 2,
 		Reason: reason.Match{Code: "XidFallenOffTheBus"}, Severity: reason.SeverityFatal, Message: "Xid 79",
 		Mark: quarantine.Mark{State: quarantine.MarkInForce, Name: "sickbay-node-1-gpu-0"},
 	}}
@@ -96,7 +96,7 @@ func TestACaseIsShownAsItsWorkflowTellsIt(t *testing.T) {
 		Name: key.String(), Path: device.PathDRA, Key: key, Node: "node-1", Listed: true,
 		Health: device.Unhealthy, Message: "Xid 79", Age: &Age{Confirmed: moment(now.Add(-55 * time.Second)), Lag: "2m0s"},
 		Phase: quarantine.PhaseQuarantined, Waiting: quarantine.WaitingForHolder, Reason: "XidFallenOffTheBus", Severity: "fatal",
-		Epoch: state.Case.Epoch, Attempt: 2, Since: moment(state.Case.Since), Source: SourceCase, Workflow: workflow.ID(key),
+		Epoch: state.Case.Epoch, Attempt: 2, Since: moment(state.Case.FirstNotGood), Source: SourceCase, Workflow: workflow.ID(key),
 		Mark:    &Mark{State: "InForce", Name: "sickbay-node-1-gpu-0", Epoch: state.Case.Epoch},
 		Holders: []Holder{{Namespace: "team-a", Name: "train", UID: "uid-train", Claim: "claim"}},
 	}
@@ -121,6 +121,12 @@ func TestWithoutTemporalTheMarksAnswer(t *testing.T) {
 	}
 	if d.Mark == nil || d.Mark.State != "InForce" || !d.Since.Equal(since) || !d.Faulty() {
 		t.Errorf("mark %+v since %v, want InForce since %v", d.Mark, d.Since, since)
+	}
+	// Where the mark knows when its device was first not good, that is since when.
+	first := since.Add(-time.Minute)
+	cluster.Marks[0].Found.FirstNotGood = first.UnixMilli()
+	if d := find(t, Join(cluster, nil, now), "gpu.example.com/node-1/gpu-1"); !d.Since.Equal(first) {
+		t.Errorf("since %v, want %v", d.Since, first)
 	}
 }
 

@@ -68,8 +68,10 @@ type Device struct {
 	Severity string             `json:"severity,omitempty"`
 	Epoch    int64              `json:"epoch,omitempty"`
 	Attempt  int                `json:"attempt,omitempty"`
-	Since    *time.Time         `json:"since,omitempty"`
-	Source   Source             `json:"source,omitempty"`
+	// Since is when the device was first not good; where only Temporal's list of
+	// workflows tells of the case, when that was opened.
+	Since  *time.Time `json:"since,omitempty"`
+	Source Source     `json:"source,omitempty"`
 	// Workflow is the ID of the workflow that owns the case.
 	Workflow string `json:"workflow,omitempty"`
 

@@ -39,18 +39,11 @@ func nodeView(node *corev1.Node) (Node, bool) {
 	return view, true
 }
 
-// Out says why nothing on a node can be believed; empty where it can. The node
-// controller sets Ready to Unknown when a node's Lease has stopped
-// (k8s.io/kubernetes pkg/controller/nodelifecycle); a kubelet that lives and isn't
-// ready says False.
+// Out says why nothing on a node can be believed; empty where it can. It is judged as
+// starters and cases judge it, by Ready alone: the node controller sets that to Unknown
+// when a node's Lease has stopped (k8s.io/kubernetes pkg/controller/nodelifecycle).
 func (n Node) Out() device.Staleness {
-	switch n.Ready {
-	case corev1.ConditionTrue:
-		return device.Fresh
-	case corev1.ConditionFalse:
-		return device.NodeNotReady
-	}
-	return device.NodeSilent
+	return device.JudgeNode(device.HeartbeatUnseen, device.Readiness(n.Ready)).Staleness()
 }
 
 // Outage is a node that is out.

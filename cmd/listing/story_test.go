@@ -163,7 +163,7 @@ func TestWhatIsSaidOfADeviceFitsWhatIsKnown(t *testing.T) {
 		"well": {device.Healthy, nil, nil, false, "is well: reported Healthy, and without a case.", "nothing; it is nobody's turn", "none"},
 		"unhealthy, and nobody took it up": {device.Unhealthy, nil, nil, false, "is reported Unhealthy, and has no case.",
 			"the starter opens a case, unless the catalogue says that this is no fault of the device; if none comes, see whether a starter runs", "none"},
-		"quarantined": {device.Unhealthy, marked, quarantined(t, same), false, "is out of service: no reason known (none), Quarantined for 60s; team-a/train has it.",
+		"quarantined": {device.Unhealthy, marked, quarantined(t, same), false, "is out of service: no reason known (none), Quarantined, not good for 60s; team-a/train has it.",
 			"a holder has to leave; an operator may delete its Pod", "sickbay-node-1-gpu-0 in force since never"},
 		"quarantined, and its mark isn't there": {device.Unhealthy, nil, quarantined(t, same), false, "is out of service",
 			"a holder has to leave", "; it was not in the cluster when that was read"},
@@ -175,7 +175,7 @@ func TestWhatIsSaidOfADeviceFitsWhatIsKnown(t *testing.T) {
 			"is faulty, and can't be kept out", "", "none: advisory only, no API"},
 		"suspect": {device.Unknown, nil, quarantined(t, func(c *quarantine.Case) {
 			c.Phase, c.Waiting, c.Mark, c.GraceUntil = quarantine.PhaseSuspect, "", quarantine.Mark{}, now.Add(time.Minute)
-		}), false, "is suspect, and not kept out: no reason known (none) for 60s; team-a/train has it.",
+		}), false, "is suspect, and not kept out: no reason known (none), not good for 60s; team-a/train has it.",
 			"its health comes back, or the grace window ends at 2026-11-02 10:01:00 UTC and new Pods are kept from it", "none"},
 		"a mark without its case": {device.Unhealthy, marked, nil, false, "is out of service: XidFallenOffBus, Quarantined",
 			"the starter gives the mark its case back", "is in the cluster as Sickbay wrote it"},

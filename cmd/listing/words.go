@@ -119,7 +119,7 @@ func age(since *time.Time, now time.Time) string {
 	if since == nil {
 		return ""
 	}
-	return " for " + duration.HumanDuration(max(now.Sub(*since), 0))
+	return ", not good for " + duration.HumanDuration(max(now.Sub(*since), 0))
 }
 
 func heldBy(holders []Holder) string {

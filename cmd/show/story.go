@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 // storyLines tell of one device: how it is first, what happens next last.
@@ -234,8 +235,9 @@ func (p *page) caseFields(s listing.Story) []field {
 	if s.Case == nil {
 		opened := p.optional(d.Since)
 		if s.MarkFound != nil {
-			if s.MarkFound.Closes != "" {
-				reason += ", closed by " + string(s.MarkFound.Closes)
+			reason += closing(d.Phase, s.MarkFound.Closes)
+			if s.MarkFound.Since > 0 {
+				opened = p.moment(time.UnixMilli(s.MarkFound.Since))
 			}
 			opened += " by " + orNothing(s.MarkFound.Actor)
 		}
@@ -249,7 +251,7 @@ func (p *page) caseFields(s listing.Story) []field {
 	}
 	c := *s.Case
 	if c.Reason.Closes != "" {
-		reason += fmt.Sprintf(", closed by %s; rule %s of catalogue %s", c.Reason.Closes, orNothing(c.Reason.Rule), orNothing(c.Reason.Catalogue))
+		reason += closing(c.Phase, c.Reason.Closes) + fmt.Sprintf("; rule %s of catalogue %s", orNothing(c.Reason.Rule), orNothing(c.Reason.Catalogue))
 	}
 	return []field{
 		{"phase", []string{phase}}, {"reason", []string{reason}},
@@ -266,6 +268,18 @@ func (p *page) caseFields(s listing.Story) []field {
 }
 
 func (p *page) uiField(s listing.Story) field { return field{"Temporal UI", given(s.UI)} }
+
+// closing says what closes a case's reason. Of a device of which nothing was found but
+// that its health isn't known, nothing has to be proven.
+func closing(phase quarantine.Phase, closes reason.Closes) string {
+	switch {
+	case phase == quarantine.PhaseSuspect, phase == quarantine.PhaseRestricted:
+		return ", closed by health that comes back and lasts"
+	case closes == "":
+		return ""
+	}
+	return ", closed by " + string(closes)
+}
 
 // sourceName says who told of a case that didn't answer itself.
 func sourceName(source listing.Source) string {

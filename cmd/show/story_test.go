@@ -96,7 +96,7 @@ func TestADevicesStoryBeginsWithWhatIsWrongAndEndsWithWhatIsNext(t *testing.T) {
 		want string
 	}{
 		"a case with everything": {func(t *testing.T) listing.Sources { return withCase(t, world(t, device.Unhealthy, "Xid 79")) }, `
-gpu.example.com/node-1/gpu-0 is out of service: XidFallenOffBus (fatal), Quarantined for 90s; team-a/train-0 has it.
+gpu.example.com/node-1/gpu-0 is out of service: XidFallenOffBus (fatal), Quarantined, not good for 91s; team-a/train-0 has it.
 
 Signals (none stands in for another)
   allocation          by claim team-a/claim-0 (class big-gpus), used by team-a/train-0
@@ -194,7 +194,7 @@ Next: its node has to come back; then its devices are read anew. Nothing is conc
 			mark.Message, mark.Actor = "Xid 79", "sickbay"
 			return from
 		}, `
-gpu.example.com/node-1/gpu-0 is out of service: XidFallenOffBus (fatal), Quarantined for 90s.
+gpu.example.com/node-1/gpu-0 is out of service: XidFallenOffBus (fatal), Quarantined, not good for 90s.
 
 Signals (none stands in for another)
   allocation          to nobody
@@ -249,7 +249,7 @@ func TestAPodsDevicesAreShownWithWhatIsWrongFirst(t *testing.T) {
 	if err := PrintPod(&out, listing.TellPod(from.Pods[0], from, now), Table, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `team-a/train-0 has 2 devices, of which 1 faulty: gpu.example.com/node-1/gpu-0 is out of service, XidFallenOffBus (fatal), Quarantined for 90s.
+	want := `team-a/train-0 has 2 devices, of which 1 faulty: gpu.example.com/node-1/gpu-0 is out of service, XidFallenOffBus (fatal), Quarantined, not good for 91s.
 
 Pod
   node             node-1
@@ -257,7 +257,7 @@ Pod
 
 Devices
   CONTAINER  DEVICE                               HEALTH     PHASE        WAITING  REASON           MARK     SINCE  MESSAGE
-  main       gpu.example.com/node-1/gpu-0         Unhealthy  Quarantined  Holder   XidFallenOffBus  InForce  90s    Xid 79
+  main       gpu.example.com/node-1/gpu-0         Unhealthy  Quarantined  Holder   XidFallenOffBus  InForce  91s    Xid 79
   -          gpu.example.com/node-1/gpu-0-part-0  -          -            -        -                -        -      -
 
 Health entries that lead to no one device
@@ -314,5 +314,40 @@ func TestColourInAStoryMovesNothing(t *testing.T) {
 	stripped := strings.NewReplacer(bold, "", red, "", yellow, "", grey, "", reset, "").Replace(coloured.String())
 	if stripped != plain.String() {
 		t.Error("colour moves the columns")
+	}
+}
+
+// U3: of a device of which nothing was found but that its health isn't known, its page asks
+// for no gates, whoever tells of its case.
+func TestARestrictedDevicesPageSaysTheShortWayBack(t *testing.T) {
+	unknown := reason.Match{Code: reason.HealthUnknown, Severity: reason.SeverityMinor, Closes: reason.ClosesByGates, Rule: "sickbay/unknown"}
+	for title, tc := range map[string]struct {
+		phase    quarantine.Phase
+		temporal bool
+		want     string
+	}{
+		"suspect":                      {quarantine.PhaseSuspect, true, "closed by health that comes back and lasts; rule sickbay/unknown"},
+		"restricted":                   {quarantine.PhaseRestricted, true, "closed by health that comes back and lasts; rule sickbay/unknown"},
+		"restricted, told by its mark": {quarantine.PhaseRestricted, false, "closed by health that comes back and lasts\n"},
+		"quarantined":                  {quarantine.PhaseQuarantined, true, "closed by gates; rule sickbay/unknown"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			from := withCase(t, world(t, device.Unknown, ""))
+			c := &from.Cases[0].State.Case
+			c.Phase, c.Reason, c.Severity = tc.phase, unknown, unknown.Severity
+			found := &from.Cluster.Marks[0].Found
+			found.Restricted, found.Reason, found.Severity, found.Closes = tc.phase == quarantine.PhaseRestricted, unknown.Code, unknown.Severity, unknown.Closes
+			if !tc.temporal {
+				from.Cases, from.CasesMissing = nil, true
+			}
+			story := listing.Tell(key(t, name), from, now)
+			var out strings.Builder
+			if err := PrintStory(&out, story, Table, false, 0); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("want %q in\n%s", tc.want, out.String())
+			}
+		})
 	}
 }

@@ -159,6 +159,9 @@ func CaseOfMark(key device.Key, node string, found quarantine.MarkFound) *Case {
 	if found.Since > 0 {
 		record.Since = time.UnixMilli(found.Since).UTC()
 	}
+	if found.FirstNotGood > 0 {
+		record.FirstNotGood = time.UnixMilli(found.FirstNotGood).UTC()
+	}
 	return record
 }
 

@@ -329,9 +329,10 @@ func (l *LiveReader) node(ctx context.Context, looked *quarantine.Looked) (nodeS
 		return state, fmt.Errorf("get node %s: %w", looked.Node, err)
 	}
 	state.offers = OffersOf(node)
+	looked.Readiness = device.ReadyUnknown // as one without the condition is
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
-			looked.NodeReady = condition.Status == corev1.ConditionTrue
+			looked.NodeReady, looked.Readiness = condition.Status == corev1.ConditionTrue, device.Readiness(condition.Status)
 		}
 	}
 	lease, err := l.client.CoordinationV1().Leases(leaseNamespace).Get(ctx, looked.Node, metav1.GetOptions{})

@@ -45,6 +45,9 @@ const (
 	AnnotationSince    = "sickbay.dev/since"
 	AnnotationUntil    = "sickbay.dev/until"
 	AnnotationHardware = "sickbay.dev/hardware"
+	// AnnotationFirst is when the device was first seen not good. The seal doesn't cover
+	// it, so that workers of a version that doesn't know it take no mark for edited.
+	AnnotationFirst = "sickbay.dev/first-not-good"
 	// AnnotationPhase stands on the marks of retired and of restricted devices only.
 	AnnotationPhase = "sickbay.dev/phase"
 	// AnnotationSeal is a checksum of all that the mark says. It shows an edit by
@@ -104,6 +107,9 @@ func NewMark(c quarantine.PutMark) (*resourcev1.DeviceTaintRule, error) {
 		AnnotationSince:    c.Since.UTC().Format(time.RFC3339Nano),
 		AnnotationUntil:    c.Until.UTC().Format(time.RFC3339),
 		AnnotationHardware: string(hardware),
+	}
+	if !c.FirstNotGood.IsZero() {
+		annotations[AnnotationFirst] = c.FirstNotGood.UTC().Format(time.RFC3339Nano)
 	}
 	switch {
 	case c.Retired:
@@ -199,6 +205,9 @@ func ReadMark(object *unstructured.Unstructured) (Mark, bool) {
 	found.Attempt, _ = strconv.Atoi(annotations[AnnotationAttempts])
 	if since, err := time.Parse(time.RFC3339Nano, annotations[AnnotationSince]); err == nil {
 		found.Since = since.UnixMilli()
+	}
+	if first, err := time.Parse(time.RFC3339Nano, annotations[AnnotationFirst]); err == nil && first.UnixMilli() > 0 && first.UnixMilli() <= found.Since {
+		found.FirstNotGood = first.UnixMilli()
 	}
 	if until, err := time.Parse(time.RFC3339, annotations[AnnotationUntil]); err == nil {
 		found.Until = until.UnixMilli()

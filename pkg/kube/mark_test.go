@@ -69,6 +69,45 @@ func TestEveryEditOfAMarkShows(t *testing.T) {
 	}
 }
 
+// Q4: a mark tells when its device was first not good, and one that doesn't, or can't have
+// it right, is as intact without.
+func TestAMarkTellsWhenItsDeviceWasFirstNotGood(t *testing.T) {
+	key, err := device.NewDRA("gpu.example.com", "anvil-07", "gpu-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, opened := time.UnixMilli(1772352000000), time.UnixMilli(1772352010000)
+	for name, row := range map[string]struct {
+		edit func(map[string]string)
+		want int64
+	}{
+		"as it was made":           {func(map[string]string) {}, first.UnixMilli()},
+		"by an earlier version":    {func(a map[string]string) { delete(a, AnnotationFirst) }, 0},
+		"later than its case":      {func(a map[string]string) { a[AnnotationFirst] = "2026-12-01T00:00:00Z" }, 0},
+		"before there were clocks": {func(a map[string]string) { a[AnnotationFirst] = "1912-06-23T00:00:00Z" }, 0},
+		"no time":                  {func(a map[string]string) { a[AnnotationFirst] = "yesterday" }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, err := NewMark(quarantine.PutMark{
+				Device: key, Epoch: opened.UnixMilli(), Revision: 1, Severity: reason.SeverityMinor, Actor: "sickbay",
+				Since: opened, FirstNotGood: first, Until: opened.Add(time.Hour), Restricted: true,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.edit(made.Annotations)
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark, ours := ReadMark(&unstructured.Unstructured{Object: content})
+			if !ours || !mark.Intact || mark.Found.FirstNotGood != row.want || mark.Found.Since != opened.UnixMilli() {
+				t.Errorf("ours %t, intact %t, first not good %d, since %d; want first not good %d", ours, mark.Intact, mark.Found.FirstNotGood, mark.Found.Since, row.want)
+			}
+		})
+	}
+}
+
 // Q10: that a node is deleted says nothing of a device that is on no node, or on
 // another one, however often it was seen from there.
 func TestADeletedNodeTakesOnlyItsOwnDevices(t *testing.T) {

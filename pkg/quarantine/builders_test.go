@@ -173,6 +173,9 @@ func (b *LookedBuilder) Lease(renewal string) *LookedBuilder { b.e.NodeLease = r
 // NotReady makes the node not ready.
 func (b *LookedBuilder) NotReady() *LookedBuilder { b.e.NodeReady = false; return b }
 
+// Ready sets the node's condition Ready.
+func (b *LookedBuilder) Ready(r device.Readiness) *LookedBuilder { b.e.Readiness = r; return b }
+
 // Presence sets what the inventory says; nil where it has no answer.
 func (b *LookedBuilder) Presence(p *quarantine.Inventory) *LookedBuilder { b.e.Presence = p; return b }
 

@@ -68,6 +68,9 @@ type MarkFound struct {
 	Attempt  int             `json:"attempt,omitempty"`
 	// Since is when that case was opened, in Unix milliseconds.
 	Since int64 `json:"since,omitempty"`
+	// FirstNotGood is when the device was first seen not good, in Unix milliseconds;
+	// zero on a mark that doesn't tell.
+	FirstNotGood int64 `json:"firstNotGood,omitempty"`
 	// Until is the end of that case's lease, in Unix milliseconds.
 	Until int64 `json:"until,omitempty"`
 	// Retired is set if an operator retired the device, Restricted if nothing was found
@@ -104,8 +107,11 @@ type Looked struct {
 	Holders []Holder `json:"holders,omitempty"`
 	// NodeReady and NodeLease tell of the node: a Healthy counts only on a node
 	// that is ready and whose Lease advanced since the look before.
-	NodeReady bool   `json:"nodeReady,omitempty"`
-	NodeLease string `json:"nodeLease,omitempty"`
+	NodeReady bool `json:"nodeReady,omitempty"`
+	// Readiness is the node's condition Ready; empty from a worker that only tells
+	// whether it is True.
+	Readiness device.Readiness `json:"readiness,omitempty"`
+	NodeLease string           `json:"nodeLease,omitempty"`
 	// Presence is the inventory's answer; nil where it has none (an incomplete
 	// pool, a node that can't be told).
 	Presence *Inventory `json:"presence,omitempty"`

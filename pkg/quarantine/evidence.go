@@ -78,6 +78,12 @@ func (d *decision) believe(r Reading, live bool) device.Belief {
 		if belief == device.Repeated && !live {
 			d.late(r)
 		}
+		if belief == device.Doubted && d.p.Rules >= rulesOfProof && r.Ended && r.Health == device.Unhealthy && r.Fault {
+			// That the Pod has ended is what makes it better, and a look tells that. What
+			// it said before is a fault like any other.
+			r.Ended = false
+			d.believe(r, false)
+		}
 		return belief
 	}
 	reports, _ := device.Believe(c.Reports, report, true)

@@ -21,3 +21,19 @@ func TestAHolderThatSlippedPastTheMarkIsWatchedUntilItLeaves(t *testing.T) {
 		},
 	})
 }
+
+// O3, O5: a fault that was said, and heard only when its Pod had ended, is a fault, also
+// where another Pod that has the device calls it healthy.
+func TestAFaultThatIsHeardWhenItsPodHasEndedIsOne(t *testing.T) {
+	for rules, phase := range map[int]quarantine.Phase{quarantine.Rules: quarantine.PhaseQuarantined, quarantine.Rules - 1: quarantine.PhaseSuspect} {
+		p := enforce()
+		p.Rules = rules
+		l := live(t, gpu, p)
+		l.tell(lost(MakeReading("train-0").Unknown(), MakeReading("infer-0").Healthy()))
+		l.must(l.c.Phase == quarantine.PhaseSuspect, "one of two doesn't know")
+		l.tell(observed(MakeReading("train-0").Unhealthy(fatalFault).Version("2").Ended(), MakeReading("infer-0").Healthy()))
+		l.must(l.c.Phase == phase && l.c.Confirmed == (phase == quarantine.PhaseQuarantined), "by rules %d it is %s", rules, phase)
+		l.tell(MakeLooked().Reading(MakeReading("infer-0").Healthy()).Ended("train-0").Answer())
+		l.must(l.c.Phase == phase, "and stays so: a healthy word takes back no fault")
+	}
+}

@@ -317,11 +317,17 @@ func (d *decision) adoptedGone() {
 
 func (d *decision) confirmAdopted(e Looked) {
 	c := &d.c
+	if d.unproven() {
+		d.raise(e.Mark.match(), e.Mark.message())
+		d.inherit(*e.Mark)
+	}
 	switch {
 	case c.Phase != PhaseGone:
 		c.Former = PhaseNone
 	case c.Former == PhaseSuspect && e.Mark.Restricted:
 		c.Former = PhaseRestricted
+	case d.p.Rules >= rulesOfProof && c.Former == PhaseSuspect:
+		c.Former = PhaseQuarantined
 	}
 	c.Mark.State, c.Mark.Name = MarkInForce, e.Mark.Name
 	c.Mark.InForceSince, c.Mark.ConfirmedAt = d.now, d.now

@@ -81,6 +81,9 @@ func (d *decision) markSeen(e MarkSeen) {
 		// The mark of an earlier case whose workflow is lost. That case had
 		// confirmed a fault; suspicion doesn't undo it.
 		d.adoptInto(e.Mark)
+	case e.Mark.Epoch > c.Epoch && d.unproven():
+		c.Epoch = max(d.now.UnixMilli(), e.Mark.Epoch+1)
+		d.adoptBeside(e.Mark)
 	case e.Mark.Epoch > c.Epoch:
 		d.supersede(e.Mark)
 	case c.unmarked() || c.Mark.State == MarkNone:
@@ -119,11 +122,23 @@ func (d *decision) adopt(found MarkFound) {
 			c.Since, c.FirstNotGood = since, since
 		}
 	}
+	d.recallFirst(found)
 	if found.Retired {
 		c.Phase = PhaseRetired
 	}
 	c.LeaseUntil = d.leaseOf(found)
 	d.holdAdopted(found)
+}
+
+// recallFirst takes over when the device was first seen not good from the mark of an
+// earlier case: it is the same episode.
+func (d *decision) recallFirst(found MarkFound) {
+	if d.p.Rules < rulesOfProof || found.FirstNotGood <= 0 {
+		return
+	}
+	if first := time.UnixMilli(found.FirstNotGood).UTC(); first.Before(d.c.FirstNotGood) {
+		d.c.FirstNotGood = first
+	}
 }
 
 // leaseOf is how long the record of an adopted case is valid: as an operator extended
@@ -165,9 +180,24 @@ func (d *decision) adoptInto(found MarkFound) {
 	d.notify(NoticePhase, true, fmt.Sprintf("%s: mark %s of an earlier case is still there", text, found.Name))
 }
 
+// unproven tells whether nothing was found of the device but that its health is Unknown,
+// or that it isn't listed: what a mark says of more, a look has to find first.
+func (d *decision) unproven() bool {
+	c := &d.c
+	soft := func(p Phase) bool { return p == PhaseSuspect || p == PhaseRestricted }
+	return d.p.Rules >= rulesOfProof && !c.Confirmed && (soft(c.Phase) || c.Phase == PhaseGone && soft(c.Former))
+}
+
 // adoptBeside takes a mark of an earlier case into one that has none of its own,
 // because of the mode or for lack of a way. It must not outlive the case.
 func (d *decision) adoptBeside(found MarkFound) {
+	if d.unproven() {
+		if d.c.Phase == PhaseRestricted {
+			d.c.Former = PhaseRestricted
+		}
+		d.holdAdopted(found)
+		return
+	}
 	switch {
 	case d.c.Phase == PhaseRestricted:
 		d.c.Former = PhaseRestricted
@@ -194,6 +224,7 @@ func (d *decision) inherit(found MarkFound) {
 	c.Attempt = max(c.Attempt, found.Attempt)
 	// The mark of a device of which nothing was found but Unknown confirms no fault.
 	c.Confirmed = c.Confirmed || !found.Restricted
+	d.recallFirst(found)
 	if found.Actor != "" {
 		c.Actor = clip(found.Actor, maxName)
 	}
@@ -256,6 +287,11 @@ func (d *decision) supersede(found MarkFound) {
 	switch {
 	case c.Phase != PhaseGone:
 		c.Former = PhaseNone
+	case d.p.Rules >= rulesOfProof && found.Restricted:
+		// Nothing that wasn't known: it goes on as it was, with a mark.
+		if c.Former == PhaseSuspect {
+			c.Former = PhaseRestricted
+		}
 	case c.Former == PhaseSuspect, c.Former == PhaseRestricted && !found.Restricted:
 		c.Former = PhaseQuarantined
 	}

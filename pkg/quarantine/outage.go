@@ -78,11 +78,12 @@ func (d *decision) nodeBack(text string) {
 
 // nodeOut says why the node is out, as far as this look tells; Fresh where it doesn't.
 func (d *decision) nodeOut(e Looked) device.Staleness {
-	c := &d.c
 	switch {
 	case e.Node == "" || e.Presence != nil && e.Presence.Missing == device.NodeDeleted:
 		return device.Fresh
-	case c.LookedAt.Sub(c.LeaseSince) > leaseStill:
+	case d.p.Rules >= rulesOfProof && e.Readiness != "":
+		return device.JudgeNode(d.heartbeat(), e.Readiness).Staleness()
+	case d.heartbeat() == device.HeartbeatStopped:
 		return device.NodeSilent
 	case !e.NodeReady:
 		return device.NodeNotReady
@@ -90,9 +91,20 @@ func (d *decision) nodeOut(e Looked) device.Staleness {
 	return device.Fresh
 }
 
+// heartbeat judges the node's Lease by what the looks found of it.
+func (d *decision) heartbeat() device.Heartbeat {
+	c := &d.c
+	switch {
+	case c.LookedAt.Sub(c.LeaseSince) > leaseStill:
+		return device.HeartbeatStopped
+	case !c.LeaseLives.IsZero() && c.LookedAt.Sub(c.LeaseLives) <= leaseStill:
+		return device.HeartbeatAdvancing
+	}
+	return device.HeartbeatUnseen
+}
+
 // nodeLives tells whether the last look found that the node's Lease had been renewed
 // since one shortly before, or just was.
 func (d *decision) nodeLives() bool {
-	c := &d.c
-	return c.Node == "" || !c.LeaseLives.IsZero() && c.LookedAt.Sub(c.LeaseLives) <= leaseStill
+	return d.c.Node == "" || d.heartbeat() == device.HeartbeatAdvancing
 }

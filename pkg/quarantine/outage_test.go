@@ -36,6 +36,16 @@ func TestAnOutageOfTheNodeSuspendsJudgement(t *testing.T) {
 		l.follow(4*hour, func() *LookedBuilder { return faulty().NotReady() })
 		l.must(l.c.Phase == quarantine.PhaseSuspect && l.c.Outage.Why == device.NodeNotReady, "nothing is judged")
 	})
+	t.Run("its condition Ready says why, as anywhere else", func(t *testing.T) {
+		for ready, why := range map[device.Readiness]device.Staleness{
+			device.ReadyUnknown: device.NodeSilent, "": device.NodeNotReady, device.ReadyFalse: device.NodeNotReady,
+		} {
+			l := live(t, gpu, enforce())
+			l.tell(lost(MakeReading("train-0").Unknown()))
+			l.tell(stillUnknown().NotReady().Ready(ready).Answer())
+			l.must(l.c.Outage != nil && l.c.Outage.Why == why, "Ready %q is %s", ready, why)
+		}
+	})
 	t.Run("the window goes on with what was left of it", func(t *testing.T) {
 		l := begin(t)
 		l.follow(4*hour, dead(stillUnknown))

@@ -20,13 +20,18 @@ const (
 
 // Rules counts what Decide goes by. A recorded run decides by the rules that it was
 // recorded with: what came with a later one stays off in it.
-const Rules = rulesOfUnknown
+const Rules = rulesOfProof
 
 const (
 	// rulesOfUnknown: Unknown that outlasts its window restricts the device, an outage
 	// of the node suspends the window, looks have jitter, and a device that keeps going
 	// Unknown is remembered.
 	rulesOfUnknown = 1
+	// rulesOfProof: a mark that the watch shows makes nothing worse of a suspect or
+	// restricted device before a look finds it; a fault that was said by a Pod that has
+	// ended since is a fault; a node is judged in a case as everywhere else; and the first
+	// not-good moment outlives the case on its mark.
+	rulesOfProof = 2
 )
 
 // Policy holds the operator's choices. It is an input of every decision.

@@ -184,8 +184,11 @@ func TestAGoneDeviceComesBack(t *testing.T) {
 		},
 		"an earlier case's mark of a gone suspect is adopted": {
 			steps: []step{{0, lost(MakeReading("train-0").Unknown())}, {sec, missing(device.NodeDeleted)},
-				{61 * sec, MakeLooked().Missing(device.NodeDeleted).Answer()}, {2 * minute, markSeen(oldMark())}},
-			want: goneFatal.but(func(w *want) { w.mark, w.owes, w.notices = quarantine.MarkAdopted, "Look", "SeverityRaised" }),
+				{61 * sec, MakeLooked().Missing(device.NodeDeleted).Answer()}, {2 * minute, markSeen(oldMark())},
+				{3 * minute, MakeLooked().Missing(device.NodeDeleted).Mark(oldMark(), true).Answer()}},
+			want: goneFatal.but(func(w *want) {
+				w.mark, w.owes, w.notices = quarantine.MarkInForce, "PutMark", "SeverityRaised MarkInForce"
+			}),
 		},
 	})
 }

@@ -365,9 +365,11 @@ func TestARestrictedDeviceComesBackByTheShortWay(t *testing.T) {
 func TestTheMarkOfARestrictedDeviceIsAdoptedAsSuch(t *testing.T) {
 	found := oldMark()
 	found.Restricted, found.Reason, found.Severity, found.Closes = true, reason.HealthUnknown, reason.SeverityMinor, reason.ClosesByGates
+	found.FirstNotGood = found.Since - 20_000
 	l := live(t, gpu, enforce())
 	l.tell(markSeen(found))
 	l.must(l.c.Phase == quarantine.PhaseRestricted && !l.c.Confirmed && l.c.Epoch == found.Epoch, "adopted as restricted")
+	l.must(l.c.FirstNotGood.UnixMilli() == found.FirstNotGood && l.c.Since.UnixMilli() == found.Since, "since when it was")
 	l.follow(3*hour, func() *LookedBuilder { return stillUnknown().Mark(found, true) })
 	l.must(l.c.Phase == quarantine.PhaseRestricted && l.c.Mark.State == quarantine.MarkInForce, "kept while it is Unknown")
 	l.follow(l.now.Sub(start)+3*hour, func() *LookedBuilder { return backAgain().Mark(found, true) })
@@ -378,7 +380,97 @@ func TestTheMarkOfARestrictedDeviceIsAdoptedAsSuch(t *testing.T) {
 	fault := oldMark()
 	fault.Epoch = l.c.Epoch + 1000
 	l.tell(markSeen(fault))
+	l.must(l.c.Phase == quarantine.PhaseRestricted && l.c.Mark.State == quarantine.MarkAdopted && l.c.Epoch > fault.Epoch, "a look has to find it first")
+	l.tell(stillUnknown().Mark(fault, true).Answer())
 	l.must(l.c.Phase == quarantine.PhaseQuarantined && l.c.Epoch > fault.Epoch, "a fault's mark isn't taken for a restriction's")
+}
+
+// U2, Q4: a fault's mark that the watch shows of a device of which nothing was found but
+// that its health isn't known proves nothing before a look finds it: one that is gone by
+// then leaves no trace, and a restriction's mark makes no fault of anything.
+func TestAStrayMarkProvesNothing(t *testing.T) {
+	later := func(l *life) quarantine.MarkFound {
+		m := oldMark()
+		m.Epoch = l.c.Epoch + 1000
+		return m
+	}
+	unproven := func(l *life, phase, former quarantine.Phase, state quarantine.MarkState) {
+		l.t.Helper()
+		l.must(l.c.Phase == phase && l.c.Former == former && l.c.Mark.State == state && !l.c.Confirmed &&
+			l.c.Reason.Code == reason.HealthUnknown && l.c.Severity == reason.SeverityMinor, "want %s, formerly %q, its mark %q, and no fault", phase, former, state)
+	}
+	goneSuspect := func(t *testing.T) *life {
+		l := live(t, gpu, enforce())
+		l.run([]step{{0, lost(MakeReading("train-0").Unknown())}, {sec, missing(device.NodeDeleted)},
+			{61 * sec, MakeLooked().Missing(device.NodeDeleted).Answer()}})
+		l.must(l.c.Phase == quarantine.PhaseGone && l.c.Former == quarantine.PhaseSuspect, "a suspect whose node is gone")
+		return l
+	}
+	stillGone := func() *LookedBuilder { return MakeLooked().Missing(device.NodeDeleted) }
+	t.Run("of a restricted device", func(t *testing.T) {
+		l := restricted(t, enforce())
+		l.tell(markSeen(later(l)))
+		unproven(l, quarantine.PhaseRestricted, quarantine.PhaseRestricted, quarantine.MarkAdopted)
+		l.tell(stillUnknown().NoMark())
+		unproven(l, quarantine.PhaseRestricted, quarantine.PhaseNone, quarantine.MarkWanted)
+	})
+	t.Run("in mode observe", func(t *testing.T) {
+		p := enforce()
+		p.Mode = quarantine.ModeObserve
+		l := restricted(t, p)
+		l.tell(markSeen(oldMark()))
+		unproven(l, quarantine.PhaseRestricted, quarantine.PhaseRestricted, quarantine.MarkAdopted)
+		l.tell(stillUnknown().NoMark())
+		unproven(l, quarantine.PhaseRestricted, quarantine.PhaseNone, quarantine.MarkObserved)
+	})
+	t.Run("of a gone suspect", func(t *testing.T) {
+		for _, mark := range []func(*life) quarantine.MarkFound{func(*life) quarantine.MarkFound { return oldMark() }, later} {
+			l := goneSuspect(t)
+			l.tell(markSeen(mark(l)))
+			unproven(l, quarantine.PhaseGone, quarantine.PhaseSuspect, quarantine.MarkAdopted)
+			l.tell(stillGone().NoMark())
+			unproven(l, quarantine.PhaseGone, quarantine.PhaseSuspect, quarantine.MarkNone)
+		}
+	})
+	t.Run("of a gone suspect, and found", func(t *testing.T) {
+		l := goneSuspect(t)
+		fault := later(l)
+		l.tell(markSeen(fault))
+		l.tell(stillGone().Mark(fault, true).Answer())
+		l.must(l.c.Former == quarantine.PhaseQuarantined && l.c.Confirmed && l.c.Mark.State == quarantine.MarkInForce, "a fault's mark that is there is one")
+	})
+	t.Run("a restriction's mark of a gone suspect", func(t *testing.T) {
+		for name, find := range map[string]func(*life, quarantine.MarkFound){
+			"seen, and found": func(l *life, m quarantine.MarkFound) {
+				l.tell(markSeen(m))
+				l.tell(stillGone().Mark(m, true).Answer())
+			},
+			"in the way of this case's own": func(l *life, m quarantine.MarkFound) {
+				m.Epoch = l.c.Epoch - 1000
+				l.tell(markSeen(m))
+				l.tell(stillGone().Mark(m, true).Answer())
+				m.Epoch = l.c.Epoch + 1000
+				l.tell(func(c quarantine.Case, _ time.Time) quarantine.Event {
+					return quarantine.MarkReported{Outcome: quarantine.OutcomeSuperseded, Epoch: c.Epoch, Revision: c.Mark.Revision, Name: m.Name, Before: &m}
+				})
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				l := goneSuspect(t)
+				mark := later(l)
+				mark.Restricted, mark.Reason, mark.Severity, mark.Closes = true, reason.HealthUnknown, reason.SeverityMinor, reason.ClosesByGates
+				find(l, mark)
+				unproven(l, quarantine.PhaseGone, quarantine.PhaseRestricted, quarantine.MarkInForce)
+			})
+		}
+	})
+	t.Run("a run that goes by earlier rules does as it did", func(t *testing.T) {
+		p := enforce()
+		p.Rules--
+		l := restricted(t, p)
+		l.tell(markSeen(later(l)))
+		l.must(l.c.Phase == quarantine.PhaseQuarantined, "quarantined at once")
+	})
 }
 
 // U2, Q10: the mark of a device that was restricted, or retired, and whose node is gone
