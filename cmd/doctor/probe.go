@@ -27,6 +27,8 @@ const (
 	// that name, so nothing of it can be prepared or run.
 	probeDriver = "doctor.sickbay.dev"
 	probeTaint  = "doctor.sickbay.dev/probe"
+	// probePrefix is what the names of all its objects begin with.
+	probePrefix = "sickbay-doctor-"
 	// neverMet is a condition that the device waits for before a Pod is bound to a
 	// node: the scheduler allocates it, and no kubelet ever hears of the Pod.
 	neverMet = "doctor.sickbay.dev/never"
@@ -34,6 +36,8 @@ const (
 	settles = 10 * time.Second
 	// probeWithin bounds all of them.
 	probeWithin = 5 * settles
+	// makesWithin bounds each call that makes something, caller or not.
+	makesWithin = 5 * time.Second
 	// cleansWithin bounds the removal of what a probe made, which goes on when the
 	// caller has given up.
 	cleansWithin = 10 * time.Second
@@ -55,7 +59,7 @@ func (c Cluster) Probe(namespace string) Check {
 			if !found.CanMark() {
 				return nil, nil // kubernetes/taint-rules says so
 			}
-			p := &probe{cluster: c, namespace: namespace, rules: found, name: "sickbay-doctor-" + strings.ToLower(rand.Text()[:8])}
+			p := &probe{cluster: c, namespace: namespace, rules: found, name: probePrefix + strings.ToLower(rand.Text()[:8])}
 			defer func() {
 				clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleansWithin)
 				defer cancel()
@@ -103,10 +107,22 @@ func (p *probe) leftovers(ctx context.Context) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for what earlier probes left behind: %w", err)
 	}
+	rules, err := p.cluster.Dynamic.Resource(p.rules.TaintRules).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("look for what earlier probes left behind: %w", err)
+	}
 	var left []string
-	for _, slice := range slices.Items {
-		if time.Since(slice.CreationTimestamp.Time) > 2*probeWithin {
-			left = append(left, slice.Name)
+	note := func(object metav1.Object) {
+		if time.Since(object.GetCreationTimestamp().Time) > 2*probeWithin {
+			left = append(left, object.GetName())
+		}
+	}
+	for i := range slices.Items {
+		note(&slices.Items[i])
+	}
+	for i := range rules.Items {
+		if strings.HasPrefix(rules.Items[i].GetName(), probePrefix) {
+			note(&rules.Items[i])
 		}
 	}
 	if len(left) == 0 {
@@ -114,23 +130,39 @@ func (p *probe) leftovers(ctx context.Context) ([]Finding, error) {
 	}
 	return []Finding{{
 		Check: "kubernetes/probe/leftovers", State: Degraded, Found: "earlier probes were killed: " + names(left), Needed: "nothing of earlier probes",
-		Without: "a device that is none is listed for each",
+		Without: "a device that is none, or a rule for it, is listed for each",
 		Remedy:  "Delete the ResourceSlices, DeviceClasses and DeviceTaintRules whose names begin so, and the ResourceClaims and Pods of these names in the namespace where it was tried.",
 	}}, nil
 }
 
-// making notes how to remove what a call made.
-func (p *probe) making(what string, err error, remove func(context.Context) error) error {
+// make makes something, and notes how to remove it. What makes it isn't cut off when the
+// caller gives up: a call that the API server has taken makes its object whether or not
+// somebody waits for the answer. What isn't known to be refused is removed, too.
+func (p *probe) make(ctx context.Context, what string, create, remove func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("make %s for the probe: %w", what, ctx.Err())
+	}
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), makesWithin)
+	defer cancel()
+	err := create(whole)
+	if err == nil || !refused(err) {
+		p.made = append(p.made, func(ctx context.Context) error {
+			if err := remove(ctx); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("remove %s of the probe (do it by hand): %w", what, err)
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("make %s for the probe: %w", what, err)
 	}
-	p.made = append(p.made, func(ctx context.Context) error {
-		if err := remove(ctx); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove %s of the probe (do it by hand): %w", what, err)
-		}
-		return nil
-	})
 	return nil
+}
+
+// refused tells that the API server said no to a call, so that it made nothing.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
 }
 
 func (p *probe) clean(ctx context.Context) error {
@@ -155,12 +187,14 @@ func (p *probe) offer(ctx context.Context) error {
 		},
 	}
 	slices := p.cluster.Kubernetes.ResourceV1().ResourceSlices()
-	made, err := slices.Create(ctx, slice, metav1.CreateOptions{})
-	err = p.making("ResourceSlice "+p.name, err, func(ctx context.Context) error { return slices.Delete(ctx, p.name, metav1.DeleteOptions{}) })
+	err := p.make(ctx, "ResourceSlice "+p.name, func(ctx context.Context) error {
+		made, err := slices.Create(ctx, slice, metav1.CreateOptions{})
+		p.binds = err == nil && len(made.Spec.Devices[0].BindingConditions) == 0
+		return err
+	}, func(ctx context.Context) error { return slices.Delete(ctx, p.name, metav1.DeleteOptions{}) })
 	if err != nil {
 		return err
 	}
-	p.binds = len(made.Spec.Devices[0].BindingConditions) == 0
 	class := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name},
 		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
@@ -170,8 +204,10 @@ func (p *probe) offer(ctx context.Context) error {
 		}}}},
 	}
 	classes := p.cluster.Kubernetes.ResourceV1().DeviceClasses()
-	_, err = classes.Create(ctx, class, metav1.CreateOptions{})
-	return p.making("DeviceClass "+p.name, err, func(ctx context.Context) error { return classes.Delete(ctx, p.name, metav1.DeleteOptions{}) })
+	return p.make(ctx, "DeviceClass "+p.name, func(ctx context.Context) error {
+		_, err := classes.Create(ctx, class, metav1.CreateOptions{})
+		return err
+	}, func(ctx context.Context) error { return classes.Delete(ctx, p.name, metav1.DeleteOptions{}) })
 }
 
 // rule makes a rule for the device, and returns how to remove it.
@@ -191,8 +227,10 @@ func (p *probe) rule(ctx context.Context, suffix string, effect resourcev1.Devic
 	}
 	delete(object, "status")
 	rules := p.cluster.Dynamic.Resource(p.rules.TaintRules)
-	_, err = rules.Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-	return name, p.making("DeviceTaintRule "+name, err, func(ctx context.Context) error { return rules.Delete(ctx, name, metav1.DeleteOptions{}) })
+	return name, p.make(ctx, "DeviceTaintRule "+name, func(ctx context.Context) error {
+		_, err := rules.Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+		return err
+	}, func(ctx context.Context) error { return rules.Delete(ctx, name, metav1.DeleteOptions{}) })
 }
 
 // controllerManager looks whether it takes note of a rule: with effect None it says
@@ -290,14 +328,18 @@ func (p *probe) ask(ctx context.Context) error {
 		}}}},
 	}
 	claims := p.cluster.Kubernetes.ResourceV1().ResourceClaims(p.namespace)
-	_, err := claims.Create(ctx, claim, metav1.CreateOptions{})
-	err = p.making("ResourceClaim "+p.namespace+"/"+p.name, err, func(ctx context.Context) error { return claims.Delete(ctx, p.name, metav1.DeleteOptions{}) })
+	err := p.make(ctx, "ResourceClaim "+p.namespace+"/"+p.name, func(ctx context.Context) error {
+		_, err := claims.Create(ctx, claim, metav1.CreateOptions{})
+		return err
+	}, func(ctx context.Context) error { return claims.Delete(ctx, p.name, metav1.DeleteOptions{}) })
 	if err != nil {
 		return err
 	}
 	pods := p.cluster.Kubernetes.CoreV1().Pods(p.namespace)
-	_, err = pods.Create(ctx, p.pod(), metav1.CreateOptions{})
-	return p.making("Pod "+p.namespace+"/"+p.name, err, func(ctx context.Context) error {
+	return p.make(ctx, "Pod "+p.namespace+"/"+p.name, func(ctx context.Context) error {
+		_, err := pods.Create(ctx, p.pod(), metav1.CreateOptions{})
+		return err
+	}, func(ctx context.Context) error {
 		return pods.Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))})
 	})
 }

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +26,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sickbay-dev/sickbay/cmd/doctor"
 	"github.com/sickbay-dev/sickbay/tests/deploy"
@@ -373,4 +378,41 @@ func TestTheDoctorTellsHowToMarkDevicesIn136(t *testing.T) {
 	whole := startSite(t, stack.Options{Kubernetes: "1.36"})
 	whole.clean("nothing is missing", "--probe", "--strict")
 	whole.nothingLeft()
+	for _, kind := range []string{"resourceslices", "deviceclasses", "devicetaintrules", "resourceclaims", "pods"} {
+		t.Run("given up while it makes "+kind, func(t *testing.T) { whole.givenUp(t, kind) })
+	}
 }
+
+// givenUp has somebody give a probe up when the API server has made an object of a kind,
+// and the probe hasn't heard of it yet.
+func (s *site) givenUp(t *testing.T, kind string) {
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	config := rest.CopyConfig(s.stack.RESTConfig())
+	made := 0
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodPost || path.Base(r.URL.Path) != kind {
+				return next.RoundTrip(r)
+			}
+			// Whether it was made doesn't hang on who waits for the answer.
+			answer, err := next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+			made++
+			giveUp()
+			if r.Context().Err() != nil {
+				return nil, r.Context().Err()
+			}
+			return answer, err
+		})
+	})
+	cluster := doctor.Cluster{Kubernetes: kubernetes.NewForConfigOrDie(config), Dynamic: dynamic.NewForConfigOrDie(config)}
+	report := doctor.Run(ctx, time.Minute, doctor.System{Reach: cluster.Reach(), Then: []doctor.Check{cluster.Probe("default")}})
+	if made != 1 || report.Worst() != doctor.Unknown {
+		t.Errorf("%d %s were made until it was given up, and it found %s, want one and Unknown: %+v", made, kind, report.Worst(), report.Findings)
+	}
+	s.nothingLeft()
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
