@@ -84,8 +84,9 @@ can't see now (no starter leads, or one that can't watch), is said on standard
 error, above the answer.
 
 -o wide and JSON have how old what is reported may be, apart from what it is:
-CONFIRMED is how long ago at most node and driver stood behind it, LAG by how much
-longer the driver's own word may be behind (SICKBAY_REPORTING_DELAY).
+CONFIRMED is how long ago at most node and driver stood behind it, or at least (≥)
+where they don't any more, LAG by how much longer the driver's own word may be
+behind (SICKBAY_REPORTING_DELAY).
 ` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay devices --faulty --sort-by since
   sickbay devices --watch

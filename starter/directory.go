@@ -16,6 +16,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/reading"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
@@ -150,6 +151,8 @@ func (t *tracker) seen(key device.Key) *directory.Seen {
 		// What Sickbay itself can't see is said of all devices at once, by the beat.
 		s.Stale = t.around(key, s.Node).Freshness(key.Path())
 		s.StaleSince = t.staleSince(key, s.Node, s.Stale).UTC()
+		_, known := t.known[pair{reading.DriverOf(key), s.Node}]
+		s.Unmonitored = s.Health == device.Unknown && s.Stale == device.Fresh && !known
 	}
 	return s
 }

@@ -86,6 +86,30 @@ func TestAHealthyDeviceThatNobodyHoldsIsShown(t *testing.T) {
 	}
 }
 
+// O4: an Unknown of a driver that never reported any health on a node is told from a loss,
+// and stops being one for all its devices there with the first word of it.
+func TestAnUnknownThatIsNoLossIsShownAsSuch(t *testing.T) {
+	s := newScene(t)
+	s.node("anvil-07", true, nil)
+	s.slice("anvil-07", 1, listed("gpu-0", "GPU-a"), listed("gpu-1", "GPU-b"))
+	first, second := gpu("anvil-07", "gpu-0"), gpu("anvil-07", "gpu-1")
+	told := s.shown()
+	s.hold("train", "gpu.example.com", first, false)
+	s.hold("infer", "gpu.example.com", second, false)
+	s.report("train", first, device.Unknown, "")
+	if got := s.seenOf(first); got.Health != device.Unknown || !got.Unmonitored {
+		t.Errorf("shown as %+v, want an Unknown that is no loss", got)
+	}
+	told()
+	s.report("infer", second, device.Healthy, "")
+	if got := s.seenOf(first); got.Health != device.Unknown || got.Unmonitored || !slices.Contains(told(), first) {
+		t.Errorf("shown as %+v once its driver spoke of another device, want a loss, and that it is told", got)
+	}
+	if got := s.seenOf(second); got.Unmonitored {
+		t.Errorf("a Healthy is shown as %+v", got)
+	}
+}
+
 func TestWhoHoldsADeviceAndWhatIsReportedOfItStayApart(t *testing.T) {
 	s := newScene(t)
 	s.node("anvil-07", true, nil)

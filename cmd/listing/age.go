@@ -29,6 +29,9 @@ type Age struct {
 	// Confirmed is a moment at which node, driver and plugin are known to have stood
 	// behind what is reported; the last one may have been later. Nil where nobody tells.
 	Confirmed *time.Time `json:"confirmed,omitempty"`
+	// Ceased is when they were first seen not to any more; the truth may be older. Nil
+	// where they do, and where nobody tells.
+	Ceased *time.Time `json:"ceased,omitempty"`
 	// Lag is by how much what the driver says may be older than that: its reporting
 	// delay, or Unbounded. Empty where it isn't known.
 	Lag string `json:"lag,omitempty"`

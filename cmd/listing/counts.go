@@ -12,6 +12,10 @@ type Counts struct {
 	Phases []PhaseCount `json:"phases"`
 	// Unmapped is nil where nobody could tell.
 	Unmapped *int `json:"unmapped"`
+	// Blind, Problems and Notes are the listing's: what may be wrong with the counts.
+	Blind    []string `json:"blind,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
 }
 
 // PhaseCount is how many devices are in a phase.
@@ -22,7 +26,7 @@ type PhaseCount struct {
 
 // Count counts a listing's devices by phase.
 func (l Listing) Count() Counts {
-	counts := Counts{Devices: len(l.Devices), Phases: []PhaseCount{}}
+	counts := Counts{Devices: len(l.Devices), Phases: []PhaseCount{}, Blind: l.Blind, Problems: l.Problems, Notes: l.Notes}
 	if l.Unmapped != nil {
 		unmapped := len(l.Unmapped)
 		counts.Unmapped = &unmapped

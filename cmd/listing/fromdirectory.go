@@ -61,6 +61,7 @@ func (l *Listing) spreadOutages() {
 	}
 	for i, d := range l.Devices {
 		l.Devices[i].NodeOut = out[d.Node]
+		l.Devices[i].Unmonitored = d.Unmonitored && out[d.Node] == device.Fresh
 	}
 }
 
@@ -75,7 +76,10 @@ func (d *Device) aged(delays Delays, beat time.Time) {
 	if d.Health == "" {
 		return
 	}
-	d.Age = &Age{Lag: delays.lag(d.Key)}
+	if d.Age == nil {
+		d.Age = &Age{}
+	}
+	d.Age.Lag = delays.lag(d.Key)
 	if d.Stale == device.Fresh && d.NodeOut == device.Fresh && !beat.IsZero() {
 		d.Age.Confirmed = moment(beat.Add(-watched))
 	}
@@ -143,6 +147,10 @@ func ofEntry(e directory.Entry) Device {
 		if nodesFault(seen.Stale) {
 			d.NodeOut = seen.Stale
 		}
+		if seen.Stale != device.Fresh && !seen.StaleSince.IsZero() {
+			d.Age = &Age{Ceased: moment(seen.StaleSince)}
+		}
+		d.Unmonitored = seen.Unmonitored
 		for _, h := range seen.Holders {
 			d.Holders = append(d.Holders, Holder{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Claim: h.Claim})
 		}

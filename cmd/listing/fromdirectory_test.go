@@ -39,6 +39,37 @@ func TestADirectoryThatIsntCurrentIsNotPassedOffAsThePresent(t *testing.T) {
 	}
 }
 
+// O4: how old it is that isn't believed is known to be no less than what the starter saw,
+// and an Unknown of a driver that never said anything is told from a loss.
+func TestTheDirectoryTellsSinceWhenAndWhetherHealthWasLost(t *testing.T) {
+	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	since, beat := now.Add(-10*time.Minute), now.Add(-5*time.Second)
+	for name, tc := range map[string]struct {
+		seen              directory.Seen
+		confirmed, ceased *time.Time
+		why               string
+	}{
+		"it holds":                         {directory.Seen{Health: device.Healthy}, moment(beat.Add(-watched)), nil, ""},
+		"it was seen to end":               {directory.Seen{Health: device.Healthy, Stale: device.DriverAbsent, StaleSince: since}, nil, moment(since), "DriverAbsent"},
+		"it was seen to end, on its node":  {directory.Seen{Health: device.Unhealthy, Stale: device.NodeSilent, StaleSince: since}, nil, moment(since), "NodeSilent"},
+		"nobody saw when it ended":         {directory.Seen{Health: device.Healthy, Stale: device.DriverAbsent}, nil, nil, "DriverAbsent"},
+		"a health that was lost":           {directory.Seen{Health: device.Unknown}, moment(beat.Add(-watched)), nil, ""},
+		"a driver that never said a thing": {directory.Seen{Health: device.Unknown, Unmonitored: true}, moment(beat.Add(-watched)), nil, Unmonitored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.seen.Node, tc.seen.Listed = "node-0", true
+			l := Listing{Devices: []Device{ofEntry(directory.Entry{Device: device.Key{Driver: "gpu.example.com", Pool: "node-0", Device: "gpu-0"}, Seen: &tc.seen})}}
+			l.spreadOutages()
+			d := &l.Devices[0]
+			d.aged(nil, beat)
+			same := func(a, b *time.Time) bool { return (a == nil) == (b == nil) && (a == nil || a.Equal(*b)) }
+			if !same(d.Age.Confirmed, tc.confirmed) || !same(d.Age.Ceased, tc.ceased) || d.Why() != tc.why {
+				t.Errorf("confirmed %v, ceased %v, because of %q; want %v, %v, %q", d.Age.Confirmed, d.Age.Ceased, d.Why(), tc.confirmed, tc.ceased, tc.why)
+			}
+		})
+	}
+}
+
 // O4: a Healthy that the starter doesn't believe is none. O6: a node that is out is so
 // for each of its devices, whatever they say.
 func TestAHealthyThatTheDirectoryDoubtsIsUnknown(t *testing.T) {

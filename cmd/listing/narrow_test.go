@@ -174,7 +174,12 @@ func TestTheWorstOrOldestComesFirst(t *testing.T) {
 }
 
 func TestCountsGoByPhaseTheGravestFirst(t *testing.T) {
-	got := fleet().Count()
+	l := fleet()
+	l.Blind, l.Problems, l.Notes = []string{"no starter leads"}, []string{"Nodes can't be read"}, []string{"no marks here"}
+	got := l.Count()
+	if !slices.Equal(got.Blind, l.Blind) || !slices.Equal(got.Problems, l.Problems) || !slices.Equal(got.Notes, l.Notes) {
+		t.Errorf("of what the counts lack it says %+v", got)
+	}
 	want := []PhaseCount{{"Quarantined", 1}, {"Gone", 1}, {"Suspect", 1}, {"?", 1}, {"None", 2}}
 	if got.Devices != 6 || got.Faulty != 4 || *got.Unmapped != 2 || !slices.Equal(got.Phases, want) {
 		t.Errorf("counted %+v, want 6 devices, 4 faulty, 2 unmapped, %v", got, want)

@@ -3,6 +3,7 @@ package listing
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -33,11 +35,16 @@ type Watch struct {
 	marks   cache.SharedIndexInformer
 	classes cache.SharedIndexInformer
 	delays  Delays
-	changed chan struct{}
-	runs    sync.WaitGroup
+	// starters and client tell where starters write down who ever reported health; nil
+	// is nowhere.
+	starters *Election
+	client   kubernetes.Interface
+	changed  chan struct{}
+	runs     sync.WaitGroup
 
 	mu      sync.Mutex
 	trouble map[string]error // what can't be watched, by what it is
+	known   Known
 }
 
 // NewWatch starts to follow a cluster until ctx is done, and returns once
@@ -54,7 +61,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		pods:    factory.Core().V1().Pods().Informer(),
 		nodes:   factory.Core().V1().Nodes().Informer(),
 		classes: factory.Resource().V1().DeviceClasses().Informer(),
-		delays:  clients.Delays,
+		delays:  clients.Delays, starters: clients.Starters, client: clients.Kubernetes,
 		changed: make(chan struct{}, 1),
 		trouble: map[string]error{},
 	}
@@ -89,6 +96,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 			synced = append(synced, source.informer.HasSynced)
 		}
 	}
+	w.recall(ctx)
 	w.runs.Go(func() { w.knock(ctx, clients.Discovery.RESTClient()) })
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil, fmt.Errorf("read the cluster: %w", w.missing(ctx))
@@ -147,11 +155,30 @@ func (w *Watch) knock(ctx context.Context, server rest.Interface) {
 		if (before == nil) != (err == nil) {
 			w.notify()
 		}
+		w.recall(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// recall reads which drivers ever reported health. What was known stays where it can't be
+// read: it only ever grows.
+func (w *Watch) recall(ctx context.Context) {
+	if w.starters == nil {
+		return
+	}
+	known := w.starters.Known(ctx, w.client)
+	w.mu.Lock()
+	news := known != nil && !maps.EqualFunc(known, w.known, maps.Equal)
+	if news {
+		w.known = known
+	}
+	w.mu.Unlock()
+	if news {
+		w.notify()
 	}
 }
 
@@ -188,6 +215,7 @@ func (w *Watch) Cluster() Cluster {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	cluster.Known = w.known
 	for what, err := range w.trouble {
 		said := fmt.Sprintf("%s can't be watched, so what is shown of them may be old: %v", what, err)
 		switch what {

@@ -210,11 +210,14 @@ func sinceCell(since *time.Time, now time.Time) string {
 	return duration.HumanDuration(max(now.Sub(*since), 0))
 }
 
-// confirmedCell is how long ago what is reported was borne out at the latest.
+// confirmedCell is how long ago what is reported was borne out: at most, or where it isn't
+// any more, and only since when is known, at least.
 func confirmedCell(age *listing.Age, now time.Time) string {
 	switch {
 	case age == nil:
 		return nothing
+	case age.Confirmed == nil && age.Ceased != nil:
+		return "≥" + duration.HumanDuration(max(now.Sub(*age.Ceased), 0))
 	case age.Confirmed == nil:
 		return "?"
 	}

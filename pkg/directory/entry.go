@@ -51,6 +51,9 @@ type Seen struct {
 	// StaleSince is since when it can't be, as far as the starter that wrote this has
 	// seen: the truth may be older. Zero where it doesn't know.
 	StaleSince time.Time `json:"staleSince,omitzero"`
+	// Unmonitored says that the health is Unknown because the driver never reported any on
+	// the node: nothing was lost.
+	Unmonitored bool `json:"unmonitored,omitempty"`
 	// Pod and Version are the reading that decides: its Pod, and the status
 	// version at which it first said so. Observed is when Sickbay first saw it.
 	Pod      string         `json:"pod,omitempty"`

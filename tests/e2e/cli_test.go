@@ -498,6 +498,30 @@ func TestATableThatIsWatchedSaysThatTheAPIServerIsAway(t *testing.T) {
 		})
 	}
 	shows("the table is there", "gpu.example.com/node-0/gpu-0")
+
+	// An Unknown is told from one of a driver that never said anything, as soon as
+	// starters write down which drivers did.
+	c.runPod("train-0")
+	if _, err := c.nodes.Silence(t.Context(), "node-0"); err != nil {
+		t.Fatal(err)
+	}
+	shows("an Unknown", "Unknown")
+	known := c.kube.CoreV1().ConfigMaps("default")
+	written := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "sickbay-starter-known"}, Data: map[string]string{"nic.example.com": "node-0\n"}}
+	if _, err := known.Create(t.Context(), written, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	shows("that its driver isn't one of them", listing.Unmonitored)
+	written.Data[simnode.DefaultDriver] = "node-0\n"
+	if _, err := known.Update(t.Context(), written, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("that it is one now", 40*time.Second, func(context.Context) error {
+		if said := c.lastLines("watching", 2); strings.Contains(said, listing.Unmonitored) || !strings.Contains(said, "Unknown") {
+			return fmt.Errorf("it shows\n%s", said)
+		}
+		return nil
+	})
 	c.kill("apiserver")
 	shows("it says that what it shows may be old", "the API server doesn't answer")
 }
