@@ -436,6 +436,9 @@ func (s *cliScene) viewer() {
 	} {
 		s.wants(strings.Join(command, " "), s.types(s.binary, append(command, "--kubeconfig", kubeconfig)...), 0)
 	}
+	// They come to the end of what they read, whatever that says of this cluster.
+	s.wants("watch manifests", s.types(s.binary, "watch", "manifests", "--driver", simnode.DefaultDriver, "--kubeconfig", kubeconfig), 0, "kind: DaemonSet")
+	s.wants("watch check", s.types(s.binary, "watch", "check", "--driver", simnode.DefaultDriver, "--kubeconfig", kubeconfig), 1, "no watch Pod")
 	if err := s.stack.StartProcess(s.t.Context(), stack.Process{
 		Name: "viewing", Path: s.binary, Args: []string{"devices", "--watch", "--kubeconfig", kubeconfig}, Env: product.Environment(s.stack),
 	}); err != nil {
