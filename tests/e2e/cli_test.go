@@ -520,7 +520,7 @@ func TestATableThatIsWatchedSaysThatTheAPIServerIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.eventually("that it is one now", 40*time.Second, func(context.Context) error {
-		if said := c.lastLines("watching", 2); strings.Contains(said, listing.Unmonitored) || !strings.Contains(said, "Unknown") {
+		if said := c.lastLines("watching", 3); strings.Contains(said, listing.Unmonitored) || !strings.Contains(said, "Unknown") {
 			return fmt.Errorf("it shows\n%s", said)
 		}
 		return nil
