@@ -1,0 +1,180 @@
+package e2e
+
+// This file has more devices go bad than may be kept out at once.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sickbay-dev/sickbay/cmd/show"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/simnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
+)
+
+// budgets asks for them as an operator's script does.
+func (o *operator) budgets() (b show.Budgets, err error) {
+	said := o.types(o.binary, "budgets", "-o", "json")
+	if said.code != 0 {
+		return b, fmt.Errorf("exit %d: %s", said.code, said.err)
+	}
+	return b, json.Unmarshal([]byte(said.out), &b)
+}
+
+// awaitMarks waits until there are so many marks, and so many devices that wait.
+func (o *operator) awaitMarks(what string, marks, waiting int, within time.Duration) {
+	o.t.Helper()
+	o.eventually(what, within, func(ctx context.Context) error {
+		rules, err := o.rules(ctx)
+		if err != nil {
+			return err
+		}
+		b, err := o.budgets()
+		if err == nil && (len(rules) != marks || len(b.Waiting) != waiting) {
+			err = fmt.Errorf("%d marks, %d waiting: %+v", len(rules), len(b.Waiting), b)
+		}
+		return err
+	})
+}
+
+// mostMarks counts, until it is stopped, how many marks there are at once at most.
+func (c *cluster) mostMarks() (stop func() int) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var work sync.WaitGroup
+	most := 0
+	work.Go(func() {
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			if rules, err := c.rules(ctx); err == nil {
+				most = max(most, len(rules))
+			}
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+	})
+	return func() int {
+		cancel()
+		work.Wait()
+		return most
+	}
+}
+
+// B1, B2, B4. Ten devices go bad where three may be kept out, with two workers that ask at
+// once: three are, at no moment more, and seven wait in sight, in the order of their turns.
+// That outlives the loss of everything that the budgets knew. What becomes healthy
+// meanwhile was never marked. An operator's pause holds what a raised limit would let in,
+// and after it those that waited are read anew and let in one by one.
+func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
+	const devices = 12
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 2, devices/2)
+	for n := range devices {
+		if _, err := c.nodes.Place(t.Context(), "default", fmt.Sprintf("train-%d", n), fmt.Sprintf("node-%d", n%2), fmt.Sprintf("gpu-%d", n/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := func(n int) device.Key {
+		return device.Key{Driver: simnode.DefaultDriver, Pool: fmt.Sprintf("node-%d", n%2), Device: fmt.Sprintf("gpu-%d", n/2)}
+	}
+	bounds := func(limit string) []string {
+		return append(fastEnvironment(), "SICKBAY_BUDGET_CLASS="+limit, "SICKBAY_BUDGET_PACE=2s")
+	}
+	c.process("worker-a", "worker", "", bounds("25%")...)
+	c.process("worker-b", "worker", "", bounds("25%")...)
+	c.process("starter", "starter", "", append(starterEnvironment(), "SICKBAY_CROWD_DEVICES=1000")...)
+	o := c.operator()
+	o.wants("before anything was bad", o.types(o.binary, "budgets"), 0, "No budget is in use")
+	most := c.mostMarks()
+	for n := range 10 {
+		c.set(key(n), corev1.ResourceHealthStatusUnhealthy, fallenOff)
+	}
+	o.awaitMarks("three are kept out, and seven wait", 3, 7, 20*time.Second)
+	o.wants("the budgets", o.types(o.binary, "budgets"), 0, "class/gpu.example.com", "25%", "3 of the 3 that class/gpu.example.com allows are in force")
+	held := c.waiting(o, 0)
+	c.awaitCase(held, "waits in sight", func(s quarantine.Case) error {
+		if s.Waiting != quarantine.WaitingForPermit || s.Mark.State != quarantine.MarkHeld {
+			return fmt.Errorf("%s %s, mark %s", s.Phase, s.Waiting, s.Mark.State)
+		}
+		return nil
+	})
+
+	// The budgets lose all that they knew: what exists counts all the same.
+	if err := c.temporal.TerminateWorkflow(t.Context(), permitswf.ID, "", "to lose what it knows"); err != nil {
+		t.Fatal(err)
+	}
+	c.set(key(10), corev1.ResourceHealthStatusUnhealthy, fallenOff)
+	c.awaitCase(key(10), "held by budgets that were emptied", func(s quarantine.Case) error {
+		if s.Mark.State != quarantine.MarkHeld || !strings.Contains(s.Mark.Detail, "3 of the 3") {
+			return fmt.Errorf("mark %s %s", s.Mark.State, s.Mark.Detail)
+		}
+		return nil
+	})
+
+	// What gets well while it waits was never marked.
+	c.set(held, corev1.ResourceHealthStatusHealthy, "")
+	c.awaitCase(held, "over, never marked", func(s quarantine.Case) error {
+		if s.End != quarantine.EndNeverMarked {
+			return fmt.Errorf("%s %s %s", s.Phase, s.End, s.Waiting)
+		}
+		return nil
+	})
+	if n := most(); n != 3 {
+		t.Errorf("at most %d were kept out at once, and 3 may be", n)
+	}
+
+	// A pause holds what a raised limit would let in.
+	o.wants("a pause", o.types(o.binary, "pause", "driver/"+simnode.DefaultDriver, "--for", "1h", "--reason", "we look into it", "--actor", "oncall@example.com"),
+		0, "pause accepted for driver/gpu.example.com, until")
+	for _, name := range []string{"worker-a", "worker-b"} {
+		c.kill(name)
+	}
+	c.process("worker-c", "worker", "", bounds("50%")...)
+	c.set(key(11), corev1.ResourceHealthStatusUnhealthy, fallenOff)
+	c.awaitCase(key(11), "held by the pause", func(s quarantine.Case) error {
+		if s.Mark.State != quarantine.MarkHeld || !strings.Contains(s.Mark.Detail, "paused until") || !strings.Contains(s.Mark.Detail, "oncall@example.com (we look into it)") {
+			return fmt.Errorf("mark %s %s", s.Mark.State, s.Mark.Detail)
+		}
+		return nil
+	})
+	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 3 {
+		t.Errorf("%d marks in a paused scope, %v", len(rules), err)
+	}
+	o.wants("a resume without a reason", o.types(o.binary, "resume", "driver/"+simnode.DefaultDriver), 2, "say why with --reason")
+	o.wants("a scope that isn't", o.types(o.binary, "pause", "rack/7", "--for", "1h", "--reason", "x"), 2, "want cluster, driver/NAME")
+	o.wants("what isn't paused", o.types(o.binary, "resume", "node/node-1", "--reason", "x"), 1, "resume refused for node/node-1: it isn't paused; paused are driver/gpu.example.com")
+	o.wants("the resume", o.types(o.binary, "resume", "driver/"+simnode.DefaultDriver, "--reason", "done", "--actor", "oncall@example.com"), 0, "resume accepted")
+	// Two have asked since the budgets were emptied; the others ask again within a quarter
+	// of an hour.
+	c.eventually("those that stand in line are let in", 30*time.Second, func(ctx context.Context) error {
+		rules, err := c.rules(ctx)
+		if err == nil && len(rules) != 5 {
+			err = fmt.Errorf("%d marks, want 5", len(rules))
+		}
+		return err
+	})
+}
+
+// waiting is the device whose turn is next but skip.
+func (c *cluster) waiting(o *operator, skip int) device.Key {
+	c.t.Helper()
+	b, err := o.budgets()
+	if err != nil || len(b.Waiting) <= skip {
+		c.t.Fatalf("who waits: %+v, %v", b, err)
+	}
+	key, err := device.ParseKey(b.Waiting[skip].Device)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return key
+}
