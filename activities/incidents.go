@@ -25,7 +25,7 @@ const (
 // IncidentAsker asks a scope's incident whether a device's case may go on.
 type IncidentAsker interface {
 	// Ask returns incidentwf.ErrNoIncident where none is open.
-	Ask(ctx context.Context, scope incident.Scope, device string) (incident.Answer, error)
+	Ask(ctx context.Context, scope incident.Scope, asked incident.Asked) (incident.Answer, error)
 }
 
 // Incidents are Restrictions by the incident workflows: a device may be restricted
@@ -54,7 +54,7 @@ func NewIncidents(asker IncidentAsker, log *slog.Logger) *Incidents {
 func (i *Incidents) MayRestrict(ctx context.Context, c quarantine.AskRestriction) (quarantine.RestrictionAnswered, error) {
 	answered := quarantine.RestrictionAnswered{Epoch: c.Epoch, Granted: true}
 	for _, scope := range incident.Storms(c.Node, reading.DriverOf(c.Device)) {
-		answer, err := i.ask(ctx, scope, c.Device.String())
+		answer, err := i.ask(ctx, scope, incident.Asked{Device: c.Device.String(), Since: c.Since})
 		switch {
 		case errors.Is(err, incidentwf.ErrNoIncident):
 			continue
@@ -75,14 +75,14 @@ func (i *Incidents) MayRestrict(ctx context.Context, c quarantine.AskRestriction
 	return answered, nil
 }
 
-func (i *Incidents) ask(ctx context.Context, scope incident.Scope, device string) (incident.Answer, error) {
+func (i *Incidents) ask(ctx context.Context, scope incident.Scope, asked incident.Asked) (incident.Answer, error) {
 	i.mu.Lock()
 	last, ok := i.held[scope]
 	i.mu.Unlock()
 	if ok && time.Since(last.at) < heldFor {
 		return last.answer, nil
 	}
-	answer, err := i.asker.Ask(ctx, scope, device)
+	answer, err := i.asker.Ask(ctx, scope, asked)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.held, scope)

@@ -20,7 +20,7 @@ type asker struct {
 	asked   []incident.Scope
 }
 
-func (a *asker) Ask(_ context.Context, scope incident.Scope, _ string) (incident.Answer, error) {
+func (a *asker) Ask(_ context.Context, scope incident.Scope, _ incident.Asked) (incident.Answer, error) {
 	a.asked = append(a.asked, scope)
 	if a.away[scope] {
 		return incident.Answer{}, errors.New("temporal is away")

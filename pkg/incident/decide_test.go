@@ -38,7 +38,7 @@ func (l *life) take(event incident.Event) incident.Answer {
 
 // report counts so many devices of 100, 16 of which make an incident.
 func (l *life) report(now, held int) incident.Answer {
-	return l.take(incident.Reported{Levels: incident.Levels{Now: now, Held: held, Total: 100, Enough: 16, Nodes: 4, Oldest: start, By: "a"}})
+	return l.take(incident.Reported{Levels: incident.Levels{Now: now, Held: held, Total: 100, Enough: 16, Nodes: 4, Begins: true, Oldest: start, By: "a"}})
 }
 
 func (l *life) say(verb incident.Verb, lasts time.Duration) {
@@ -85,6 +85,46 @@ func TestWhatBecomesOfAnIncident(t *testing.T) {
 			l.pass(time.Minute).report(8, 8)
 			return l.pass(2*time.Minute).report(8, 8)
 		}, incident.Holding, true, ""},
+		"levels that are low at its maximum ask nobody": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			l.pass(time.Hour-time.Minute).report(1, 1)
+			l.pass(time.Minute).take(incident.Woke{})
+			l.pass(30*time.Second).report(1, 1)
+			return l.pass(30*time.Second).report(1, 1)
+		}, incident.Closed, false, ""},
+		"levels that are low first at its maximum ask nobody": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			return l.pass(time.Hour).report(1, 1)
+		}, incident.Holding, true, "until 2026-11-29T13:03:00Z"},
+		"levels that are high again after its maximum ask at once": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			l.pass(time.Hour-time.Minute).report(1, 1)
+			return l.pass(90*time.Second).report(40, 40)
+		}, incident.Pacing, true, "one through every 30s"},
+		"a starter that falls silent when levels are low holds nothing for ever": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			l.pass(time.Hour-time.Minute).report(1, 1)
+			return l.pass(3 * time.Minute).take(incident.Woke{})
+		}, incident.Pacing, true, "one through every 30s"},
+		"low levels of a starter that isn't sure of them don't end it": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			for range 3 {
+				l.pass(2 * time.Minute).take(incident.Reported{Levels: incident.Levels{Total: 100, Enough: 16, Unsure: "it has just begun", By: "b"}})
+			}
+			return l.take(incident.Woke{})
+		}, incident.Holding, true, ""},
+		"a new wave after an operator's admit is let through at the pace": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			l.say(incident.VerbAdmit, 0)
+			l.pass(10*time.Minute).report(20, 0)
+			l.pass(10*time.Minute).report(35, 15)
+			return l.pass(time.Minute).report(60, 40)
+		}, incident.Pacing, true, "one through every 30s"},
+		"a few more after an operator's admit are let through as the others": {storm, func(l *life) incident.Answer {
+			l.report(40, 40)
+			l.say(incident.VerbAdmit, 0)
+			return l.pass(10*time.Minute).report(55, 15)
+		}, incident.Admitted, false, ""},
 		"levels that come and go don't end it": {storm, func(l *life) incident.Answer {
 			var last incident.Answer
 			for i := range 40 {
@@ -151,6 +191,86 @@ func TestAStarterThatTakesOverGoesOnWithTheIncident(t *testing.T) {
 	}
 }
 
+// U4. A wave of devices that comes while others are let through one by one is told, once
+// for each maximum's time, and held no longer than they are.
+func TestANewWaveAfterTheMaximumIsAskedAbout(t *testing.T) {
+	l := newLife(t, incident.OfDriver(driver))
+	l.report(40, 40)
+	l.pass(time.Hour).report(40, 40)
+	for _, now := range []int{50, 56, 30, 80, 20, 90} {
+		if a := l.pass(time.Minute).report(now, now); a.Phase != incident.Pacing {
+			t.Errorf("%s with %d devices", a.Phase, now)
+		}
+	}
+	if n := l.alerts(incident.NoticeGrew); n != 1 {
+		t.Errorf("%d alerts of new waves within minutes, want one", n)
+	}
+	l.pass(time.Hour).report(90, 90)
+	if n := l.alerts(incident.NoticeGrew); n != 2 {
+		t.Errorf("%d alerts of new waves, want another an hour later", n)
+	}
+}
+
+// U4. What a starter goes on telling of an incident whose record is gone, because
+// Temporal was emptied, begins one only if there still is one.
+func TestAnIncidentWhoseRecordIsGone(t *testing.T) {
+	of := func(now int) incident.Levels {
+		return incident.Levels{Now: now, Held: now, Total: 48, Enough: 8, Nodes: 4, Oldest: start, By: "a"}
+	}
+	l := newLife(t, incident.OfDriver(driver))
+	if a := l.take(incident.Reported{Levels: of(0)}); a.Phase != incident.Closed || a.Holds || len(l.Story) > 0 {
+		t.Errorf("of no devices: answered %+v, told %+v", a, l.Story)
+	}
+	l = newLife(t, incident.OfDriver(driver))
+	if a := l.take(incident.Reported{Levels: of(20)}); a.Phase != incident.Holding || l.alerts(incident.NoticeBegan) != 1 || !strings.Contains(l.Story[0].Text, "its record is gone") {
+		t.Errorf("of twenty: answered %+v, told %+v", a, l.Story)
+	}
+	// One that was found just now began, although hardly any of its devices is left.
+	few := of(1)
+	few.Begins, few.Lately = true, 9
+	l = newLife(t, incident.OfDriver(driver))
+	if a := l.take(incident.Reported{Levels: few}); a.Phase != incident.Holding || !strings.Contains(l.Story[0].Text, "9 of 48 devices in driver/gpu.example.com became Unknown within minutes, on 4 nodes, and 1 device is now") {
+		t.Errorf("of one that is left: answered %+v, told %+v", a, l.Story)
+	}
+}
+
+// U4. Cases are let through in the order in which their devices stopped being well,
+// whoever asks first; one that doesn't come back holds nobody up for long.
+func TestTheOldestCaseIsLetThroughFirst(t *testing.T) {
+	l := newLife(t, incident.Cluster())
+	l.report(40, 0)
+	ages := map[string]time.Duration{"c": 3, "a": 9, "e": 1, "b": 7, "d": 2}
+	again := map[string]time.Time{}
+	l.pass(time.Hour).report(40, 0)
+	for name := range ages {
+		again[name] = l.now
+	}
+	var order []string
+	for range 60 {
+		for _, name := range []string{"c", "a", "e", "b", "d"} {
+			at, waits := again[name]
+			if !waits || l.now.Before(at) {
+				continue
+			}
+			a := l.take(incident.Asked{Device: name, Since: start.Add(-ages[name] * time.Minute)})
+			if again[name] = l.now.Add(a.Again); a.Granted() {
+				order = append(order, name)
+				delete(again, name)
+			}
+			if name == "b" {
+				delete(again, name) // it is well, and never comes back
+			}
+		}
+		l.pass(5 * time.Second)
+	}
+	if want := []string{"a", "c", "d", "e"}; !slices.Equal(order, want) {
+		t.Errorf("let through %v, want %v", order, want)
+	}
+	if l.now.Sub(start) > time.Hour+6*time.Minute || l.Granted != 4 {
+		t.Errorf("%d within %s", l.Granted, l.now.Sub(start))
+	}
+}
+
 // U4. Cases that want to restrict and devices that wait for a case share one pace,
 // and neither starves the other.
 func TestCasesAndDevicesTakeTurnsAtOnePace(t *testing.T) {
@@ -167,7 +287,7 @@ func TestCasesAndDevicesTakeTurnsAtOnePace(t *testing.T) {
 		}
 		l.pass(15 * time.Second)
 	}
-	want := []string{"device", "case", "device", "case", "device", "case", "device", "case", "device", "case"}
+	want := []string{"case", "device", "case", "device", "case", "device", "case", "device", "case", "device"}
 	if !slices.Equal(order, want) {
 		t.Errorf("let through %v, want them to take turns: %v", order, want)
 	}

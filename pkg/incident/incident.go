@@ -47,7 +47,15 @@ type Levels struct {
 	Held  int `json:"held,omitempty"`
 	Total int `json:"total,omitempty"`
 	// Enough is how many of them make an incident.
-	Enough int       `json:"enough,omitempty"`
+	Enough int `json:"enough,omitempty"`
+	// Lately are those that made it begin: they are Unknown, or were a moment ago.
+	Lately int `json:"lately,omitempty"`
+	// Begins tells that the starter has just found the incident. Without it the starter
+	// goes on with one that it knows, or was told of.
+	Begins bool `json:"begins,omitempty"`
+	// Unsure is why there may be more than were counted; empty where it is known that
+	// there aren't. A starter that has just begun, or can't see, doesn't know.
+	Unsure string    `json:"unsure,omitempty"`
 	Nodes  int       `json:"nodes,omitempty"`
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Sample names a few.
@@ -56,11 +64,15 @@ type Levels struct {
 	By string `json:"by,omitempty"`
 }
 
-// low tells that so few are left that the incident is about to be over: less than
-// half of what makes one, so that it doesn't come and go at the threshold.
-func (l Levels) low(scope Scope) bool {
+// few tells that fewer were counted than half of what makes an incident, so that it
+// doesn't come and go at the threshold.
+func (l Levels) few(scope Scope) bool {
 	return l.Now < (l.Enough+1)/2 && (scope.Kind == Storm || l.Held == 0) || l.Now == 0
 }
+
+// low tells that so few are left that the incident is about to be over. Who isn't sure
+// of it never says so.
+func (l Levels) low(scope Scope) bool { return l.few(scope) && l.Unsure == "" }
 
 // Incident is one incident: all of the workflow's state that is decided about. It
 // can be serialised, and every deadline in it is absolute.
@@ -83,11 +95,15 @@ type Incident struct {
 	// cases that were let through to restrict theirs.
 	Opened  int `json:"opened,omitempty"`
 	Granted int `json:"granted,omitempty"`
-	// Asking is how many cases were sent away since one was let through, and CaseLast
+	// Waiting are the cases that were sent away, the oldest first, and CaseLast tells
 	// that the last one let through was a case: they take turns with the devices that
 	// wait in the starter.
-	Asking   int  `json:"asking,omitempty"`
-	CaseLast bool `json:"caseLast,omitempty"`
+	Waiting  []Waiting `json:"waiting,omitempty"`
+	CaseLast bool      `json:"caseLast,omitempty"`
+	// Least is the fewest devices since it holds no more, by which a new wave shows,
+	// and GrewAt when one was told last.
+	Least  int       `json:"least,omitempty"`
+	GrewAt time.Time `json:"grewAt,omitzero"`
 
 	Words []Word    `json:"words,omitempty"`
 	End   End       `json:"end,omitempty"`
@@ -105,13 +121,35 @@ func (i Incident) Open() bool { return i.Phase != PhaseNone && i.Phase != Closed
 // Holds tells whether devices or cases wait for the incident.
 func (i Incident) Holds() bool { return i.Phase == Holding || i.Phase == Pacing }
 
+// Waiting is a case that was sent away.
+type Waiting struct {
+	Device string `json:"device"`
+	// Since is its first not-good moment, Due when it was told to ask again.
+	Since time.Time `json:"since,omitzero"`
+	Due   time.Time `json:"due"`
+}
+
 // NextWake is when the incident goes on by itself; zero if only a report, a
 // question or an operator carries it on.
-func (i Incident) NextWake() time.Time {
+func (i Incident) NextWake(p Policy) time.Time {
 	if i.Phase == Holding {
-		return i.Until
+		return i.asksAt(p)
 	}
 	return time.Time{}
+}
+
+// reportLate is by how much a report may be late that an incident waits for.
+const reportLate = time.Minute
+
+// asksAt is when a hold ends: at its maximum, unless its levels are low by then. Then
+// it is as good as over, and nobody has to be woken up by it.
+func (i Incident) asksAt(p Policy) time.Time {
+	if !i.CalmSince.IsZero() {
+		if over := i.CalmSince.Add(p.Calm + reportLate); over.After(i.Until) {
+			return over
+		}
+	}
+	return i.Until
 }
 
 // Policy holds the operator's choices. It is an input of every decision.

@@ -90,7 +90,7 @@ func refuseInPhase(i Incident, m Message, refuse func(string, ...any) error) err
 			return refuse("it holds nothing; its devices go on as ever")
 		}
 	case VerbClose:
-		if i.Phase != Noted && !i.Levels.low(i.Scope) {
+		if i.Phase != Noted && !i.Levels.few(i.Scope) {
 			return refuse("%s still %s; send admit to let them through, and it ends when they are well", people(i.Levels.Now), What(i.Scope.Kind))
 		}
 	default:
@@ -124,7 +124,7 @@ func (d *decision) message(m Message) {
 		d.Phase = Holding
 		text = fmt.Sprintf("wait accepted: holds until %s", stamp(d.Until))
 	case VerbAdmit:
-		d.Phase = Admitted
+		d.Phase, d.Least, d.GrewAt = Admitted, d.Levels.Now, time.Time{}
 		text = "admit accepted: nothing waits for this incident any more"
 	case VerbClose:
 		d.close(EndOperator)

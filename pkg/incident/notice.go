@@ -12,6 +12,8 @@ const (
 	maxNotices, maxStory = 24, 24
 	// maxText bounds a notice's text and maxDevice a device's name, in bytes.
 	maxText, maxDevice = 640, 256
+	// maxUnsure bounds what a starter can't see, in bytes.
+	maxUnsure = 256
 )
 
 // NoticeKind says what a notice is about; the names are metric labels.
@@ -20,6 +22,7 @@ type NoticeKind string
 const (
 	NoticeBegan     NoticeKind = "IncidentBegan"
 	NoticeAsks      NoticeKind = "IncidentAsks"
+	NoticeGrew      NoticeKind = "IncidentGrew"
 	NoticeTakenOver NoticeKind = "IncidentTakenOver"
 	NoticeMessage   NoticeKind = "IncidentMessage"
 	NoticeRefused   NoticeKind = "IncidentMessageRefused"

@@ -231,7 +231,7 @@ func (t *Tally) Of(scope Scope) Levels {
 		c = t.cluster
 		enough = 2 * t.thresholds.OfDriver(c.Total)
 	}
-	return Levels{Now: c.Now, Total: c.Total, Enough: enough, Nodes: len(c.Nodes), Oldest: c.Oldest, Sample: c.Sample}
+	return Levels{Now: c.Now, Total: c.Total, Enough: enough, Lately: c.Fresh, Nodes: len(c.Nodes), Oldest: c.Oldest, Sample: c.Sample}
 }
 
 // onNode puts a node's drivers together; enough is what its worst driver needs.
@@ -246,7 +246,7 @@ func (t *Tally) onNode(node string) (*Count, int) {
 		if c == nil {
 			continue
 		}
-		sum.Now, sum.Nodes[node] = sum.Now+c.Now, struct{}{}
+		sum.Now, sum.Fresh, sum.Nodes[node] = sum.Now+c.Now, sum.Fresh+c.Fresh, struct{}{}
 		sum.Sample = append(sum.Sample, c.Sample...)
 		if !c.Oldest.IsZero() && (sum.Oldest.IsZero() || c.Oldest.Before(sum.Oldest)) {
 			sum.Oldest = c.Oldest

@@ -76,21 +76,21 @@ func (c *Client) Report(ctx context.Context, scope incident.Scope, levels incide
 
 // Ask asks the scope's incident whether a case may restrict its device. Without an
 // incident it returns ErrNoIncident.
-func (c *Client) Ask(ctx context.Context, scope incident.Scope, device string) (incident.Answer, error) {
+func (c *Client) Ask(ctx context.Context, scope incident.Scope, asked incident.Asked) (incident.Answer, error) {
 	var answer incident.Answer
-	return answer, c.update(ctx, scope, UpdateAsk, device, &answer)
+	return answer, c.update(ctx, scope, UpdateAsk, &answer, asked.Device, asked.Since)
 }
 
 // Send delivers an operator's message and waits for the answer. A refusal comes
 // back as an error that says why.
 func (c *Client) Send(ctx context.Context, scope incident.Scope, m incident.Message) (Accepted, error) {
 	var accepted Accepted
-	return accepted, c.update(ctx, scope, string(m.Verb), operator.Payload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}, &accepted)
+	return accepted, c.update(ctx, scope, string(m.Verb), &accepted, operator.Payload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)})
 }
 
-func (c *Client) update(ctx context.Context, scope incident.Scope, name string, argument, answer any) error {
+func (c *Client) update(ctx context.Context, scope incident.Scope, name string, answer any, arguments ...any) error {
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: ID(scope), UpdateName: name, Args: []any{argument}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: ID(scope), UpdateName: name, Args: arguments, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	switch {
 	case noIncident(err):

@@ -79,8 +79,8 @@ func (r *runner) handle() error {
 		return fmt.Errorf("register update %s: %w", UpdateReport, err)
 	}
 	err = workflow.SetUpdateHandlerWithOptions(r.ctx, UpdateAsk,
-		func(_ workflow.Context, device string) (incident.Answer, error) {
-			return r.answer(incident.Asked{Device: device}), nil
+		func(_ workflow.Context, device string, since time.Time) (incident.Answer, error) {
+			return r.answer(incident.Asked{Device: device, Since: since}), nil
 		}, workflow.UpdateHandlerOptions{Description: "A device's case asks whether it may restrict the device."})
 	if err != nil {
 		return fmt.Errorf("register update %s: %w", UpdateAsk, err)

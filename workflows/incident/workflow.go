@@ -185,7 +185,7 @@ type timer struct {
 // another.
 func (t *timer) await(selector workflow.Selector, r *runner) {
 	now := workflow.Now(r.ctx)
-	next, summary := r.Incident.NextWake(), "it has held for its maximum"
+	next, summary := r.Incident.NextWake(r.knobs.Policy), "it has held for its maximum"
 	if r.Incident.Phase == incident.PhaseNone {
 		next, summary = r.began.Add(beginLimit), "nobody has reported"
 	}
