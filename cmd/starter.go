@@ -75,6 +75,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Dynamic:    cluster.untyped,
 		Cases:      cases,
 		Counter:    cases,
+		Overview:   cases,
 		Incidents:  incidentwf.NewClient(temporal, set.Temporal.TaskQueue),
 		Budgets:    permitswf.NewClient(temporal, set.Temporal.TaskQueue),
 		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},

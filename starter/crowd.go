@@ -81,18 +81,7 @@ func (t *tracker) crowding(scope incident.Scope) bool {
 		}
 		count += n
 	}
-	return len(byNode) > 1 && count > t.guard.Thresholds.CrowdOfDriver(t.devicesOf(scope.Driver))
-}
-
-// devicesOf counts a driver's devices that are reported on.
-func (t *tracker) devicesOf(driver string) int {
-	total := 0
-	for p, keys := range t.devicesByPair {
-		if p.driver == driver {
-			total += len(keys)
-		}
-	}
-	return total
+	return len(byNode) > 1 && count > t.guard.Thresholds.CrowdOfDriver(t.totals.Of(scope.Driver))
 }
 
 // driverVersion is the version of a device's driver, where its slices publish one.
@@ -206,7 +195,7 @@ func (t *tracker) crowdLevels(scope incident.Scope, now time.Time) incident.Leve
 		l.Nodes = 1
 		return l
 	}
-	l.Total = t.devicesOf(scope.Driver)
+	l.Total = t.totals.Of(scope.Driver)
 	l.Enough = g.Thresholds.CrowdOfDriver(l.Total)
 	counted := map[device.Key]struct{}{}
 	for _, r := range t.sortedRecords(g.crowded) {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 )
 
@@ -19,6 +20,12 @@ type Incidents interface {
 	Open(ctx context.Context) ([]incident.Scope, error)
 }
 
+// Overview tells which devices have an open case, all at once.
+type Overview interface {
+	// OpenCases returns what tells of a device whether it had an open case just now.
+	OpenCases(ctx context.Context) (func(device.Key) bool, error)
+}
+
 // judgeEvery is how often levels are compared.
 const judgeEvery = time.Second
 
@@ -26,14 +33,20 @@ const judgeEvery = time.Second
 // without: whoever may signal may not be allowed to list.
 const listTries = 5
 
+// listOnceMore is when the open incidents are listed once more: Temporal's visibility is
+// behind, and one that began just before this starter led may have been missing.
+const listOnceMore = time.Minute
+
 // reporter compares levels and tells the incidents, during one stretch of leadership.
 type reporter struct {
 	tracker   *tracker
 	incidents Incidents
-	settling  *settling
-	identity  string
-	clock     clock.WithTicker
-	log       *slog.Logger
+	// overview is asked once, at the beginning; nil is nobody.
+	overview Overview
+	settling *settling
+	identity string
+	clock    clock.WithTicker
+	log      *slog.Logger
 	// limit bounds a call.
 	limit time.Duration
 }
@@ -42,6 +55,7 @@ type reporter struct {
 func (r *reporter) run(ctx context.Context) {
 	ticker := r.clock.NewTicker(judgeEvery)
 	defer ticker.Stop()
+	var again time.Time
 	for tries := 0; ; {
 		// What a relist brings together says nothing before it is whole.
 		if r.settling.wait(ctx) != nil {
@@ -49,10 +63,14 @@ func (r *reporter) run(ctx context.Context) {
 		}
 		if tries < listTries {
 			if r.list(ctx, tries == listTries-1) {
-				tries = listTries
+				tries, again = listTries, r.clock.Now().Add(listOnceMore)
 			} else {
 				tries++
 			}
+		}
+		if !again.IsZero() && !r.clock.Now().Before(again) {
+			r.listAgain(ctx)
+			again = time.Time{}
 		}
 		r.round(ctx)
 		select {
@@ -69,16 +87,29 @@ func (r *reporter) list(ctx context.Context, last bool) bool {
 	call, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	scopes, err := r.incidents.Open(call)
+	var had func(device.Key) bool
+	if err == nil && r.overview != nil {
+		had, err = r.overview.OpenCases(call)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return false
 	case err != nil && !last:
 		return false
 	case err != nil:
-		r.log.Warn("the open incidents can't be listed; one that goes on without its devices ends late", "error", err)
+		r.log.Warn("the open incidents or cases can't be listed; an incident that goes on without its devices ends late, and what cases know may be taken for one", "error", err)
 	}
-	r.tracker.found(scopes)
+	r.tracker.found(scopes, had)
 	return true
+}
+
+// listAgain finds incidents that were missing in the first list.
+func (r *reporter) listAgain(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
+	if scopes, err := r.incidents.Open(call); err == nil {
+		r.tracker.found(scopes, nil)
+	}
 }
 
 // round compares levels once and tells what is due.

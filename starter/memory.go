@@ -46,7 +46,7 @@ type memory struct {
 }
 
 // recall reads what earlier leaders wrote down. Where that can't be, an Unknown counts
-// as one that was never anything else until it can.
+// as one that was never anything else until it can, and no incident ends by that.
 func (m *memory) recall(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
@@ -54,6 +54,7 @@ func (m *memory) recall(ctx context.Context) {
 	switch {
 	case apierrors.IsNotFound(err):
 		m.object, m.read = nil, true
+		m.tracker.remember(nil)
 		return
 	case err != nil:
 		m.trouble(ctx, "read", err)
@@ -74,11 +75,11 @@ func (m *memory) run(ctx context.Context) {
 			return
 		case <-timer.C():
 		}
-		pause = m.every
 		if !m.read {
 			m.recall(ctx)
 		}
-		if m.read {
+		if pause = m.first; m.read {
+			pause = m.every
 			m.write(ctx)
 		}
 	}
@@ -129,7 +130,7 @@ func (m *memory) trouble(ctx context.Context, verb string, err error) {
 		return
 	}
 	m.failed = true
-	remedy := "tried again every " + m.every.String()
+	remedy := "tried again every " + m.every.String() + " at the latest"
 	if apierrors.IsForbidden(err) {
 		remedy = "grant the starter's service account the verbs get and update on this ConfigMap, and create on configmaps, in this namespace"
 	}
@@ -195,6 +196,7 @@ func driverOfFile(file string) string { return strings.Replace(file, "_", "/", 1
 // deleted are passed over.
 func (t *tracker) remember(known []pair) {
 	t.do(func() {
+		t.recalled = true
 		for _, p := range known {
 			if _, there := t.nodes[p.node]; !there && t.complete {
 				continue

@@ -164,6 +164,9 @@ type Options struct {
 	Storm     Storm
 	// Budgets is told which marks exist; nil is nobody.
 	Budgets Budgets
+	// Overview tells a starter that begins to lead which devices have a case already, so
+	// that it takes what these know for no storm; nil tells nothing.
+	Overview Overview
 	// Counter counts open cases, for a metric; nil is not at all.
 	Counter    Counter
 	Catalogue  *reason.Catalogue

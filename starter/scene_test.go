@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -77,6 +78,13 @@ func (r *recorder) Running(_ context.Context, key device.Key) (bool, error) {
 	defer r.mu.Unlock()
 	r.asked++
 	return r.running[key], r.fail
+}
+
+func (r *recorder) OpenCases(context.Context) (func(device.Key) bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	open := maps.Clone(r.running)
+	return func(key device.Key) bool { return open[key] }, nil
 }
 
 func (r *recorder) failWith(err error) {

@@ -49,6 +49,10 @@ type guard struct {
 	judged time.Time
 	// listed is set once the incidents that are open were listed.
 	listed bool
+	// began is when that was, and had tells which devices had an open case then; nil
+	// where it isn't known.
+	began time.Time
+	had   func(device.Key) bool
 	// unknown holds the devices with an episode.
 	unknown map[device.Key]struct{}
 	// scopes are the open incidents.
@@ -62,6 +66,8 @@ type guard struct {
 
 // ongoing is an incident as this starter knows it.
 type ongoing struct {
+	// begins is set where this starter found the incident, until it answers.
+	begins bool
 	// answered is set once the incident answered, last is what it did.
 	answered bool
 	last     incident.Answer
@@ -89,7 +95,7 @@ func (g *guard) begin() {
 	if g == nil {
 		return
 	}
-	g.judged, g.listed = time.Time{}, false
+	g.judged, g.listed, g.began, g.had = time.Time{}, false, time.Time{}, nil
 	clear(g.scopes)
 }
 
@@ -120,12 +126,23 @@ func (t *tracker) followUnknown(r *record, unknown bool) {
 	switch {
 	case unknown && (e.since.IsZero() || !e.until.IsZero() && now.Sub(e.until) >= t.guard.Gather):
 		*e = episode{since: now}
+		if t.hadCase(r) {
+			r.maybe, r.opened, e.counted = true, true, true
+		}
 		t.guard.unknown[r.key] = struct{}{}
 	case unknown:
 		e.until = time.Time{}
 	case !e.since.IsZero() && e.until.IsZero():
 		e.until = now
 	}
+}
+
+// hadCase tells whether an Unknown is one that a case knew before this starter led: that
+// it is found now makes no storm. What a driver that is away makes Unknown is found
+// some minutes later only.
+func (t *tracker) hadCase(r *record) bool {
+	g := t.guard
+	return g.had != nil && t.clock.Since(g.began) < 2*max(t.timing.DriverAway, t.timing.PluginAway) && g.had(r.key)
 }
 
 // waits tells whether an Unknown may not open a case yet. A device with a mark has
@@ -146,9 +163,10 @@ func (t *tracker) waits(r *record) bool {
 	return false
 }
 
-// held tells whether a device waits without a case.
+// held tells whether a device waits without a case. One whose node is out waits for
+// that.
 func (t *tracker) held(r *record) bool {
-	return !r.opened && r.unknown.until.IsZero() && t.waits(r)
+	return !r.opened && r.unknown.until.IsZero() && !t.isOut(r) && t.waits(r)
 }
 
 // report is what an incident is to be told.
@@ -166,7 +184,7 @@ func (t *tracker) judge() (due []report) {
 		before := g.judged
 		g.judged = now
 		levels, held := t.levels(now, before)
-		tally := t.tally(levels)
+		tally := incident.NewTally(g.Thresholds, levels, t.totals)
 		for _, scope := range tally.Begin(func(s incident.Scope) bool { return g.scopes[s] != nil }) {
 			// Whether a silent node is all that there is shows when its devices have
 			// gathered.
@@ -184,7 +202,9 @@ func (t *tracker) judge() (due []report) {
 				l.Held = held[scope]
 			}
 			w.held = l.Held
+			l.Begins = w.begins
 			if !now.Before(w.due) {
+				l.Unsure = t.unsure(scope)
 				due = append(due, report{scope, l})
 			}
 		}
@@ -195,7 +215,7 @@ func (t *tracker) judge() (due []report) {
 
 // beginIncident makes a scope hold from now on.
 func (t *tracker) beginIncident(scope incident.Scope, l incident.Levels) {
-	t.guard.scopes[scope] = &ongoing{due: t.clock.Now()}
+	t.guard.scopes[scope] = &ongoing{due: t.clock.Now(), begins: true}
 	t.log.Warn("many devices at once are taken for one incident", "incident", scope.String(), "health", incident.What(scope.Kind),
 		"devices", l.Now, "of", l.Total, "nodes", l.Nodes, "enough", l.Enough)
 }
@@ -228,7 +248,7 @@ func (t *tracker) levels(now, before time.Time) ([]incident.Level, map[incident.
 			Device: key.String(), Pair: incident.Pair{Driver: reading.DriverOf(key), Node: r.node}, Since: e.since,
 			Now: !over || now.Sub(e.until) < g.Gather,
 		}
-		l.Fresh = !e.counted && now.Sub(e.since) <= g.Window || l.Now && !r.opened
+		l.Fresh = !e.counted && now.Sub(e.since) <= g.Window || !over && !r.opened && !r.doubtful
 		all = append(all, l)
 		if t.held(r) {
 			for _, scope := range incident.Storms(l.Node, l.Driver) {
@@ -239,20 +259,13 @@ func (t *tracker) levels(now, before time.Time) ([]incident.Level, map[incident.
 	return all, held
 }
 
-func (t *tracker) tally(levels []incident.Level) *incident.Tally {
-	totals := map[incident.Pair]int{}
-	if len(levels) > 0 || len(t.guard.scopes) > 0 {
-		for p, keys := range t.devicesByPair {
-			totals[incident.Pair{Driver: p.driver, Node: p.node}] = len(keys)
-		}
-	}
-	return incident.NewTally(t.guard.Thresholds, levels, totals)
-}
-
 const (
 	// reportEvery is how often an incident that holds is told the levels, reportSeldom
 	// one that doesn't, and reportRetry how soon after it couldn't be.
 	reportEvery, reportSeldom, reportRetry = 15 * time.Second, time.Minute, 5 * time.Second
+	// reportAhead is how long before its maximum an incident is told the levels by which
+	// it decides then whether anybody has to be asked.
+	reportAhead = 3 * time.Second
 )
 
 // answered takes in what an incident answered.
@@ -262,7 +275,7 @@ func (t *tracker) answered(scope incident.Scope, answer incident.Answer) {
 		if w == nil {
 			return
 		}
-		w.answered, w.failing, w.last = true, false, answer
+		w.begins, w.answered, w.failing, w.last = false, true, false, answer
 		again := reportSeldom
 		if answer.Holds {
 			again = reportEvery
@@ -271,6 +284,9 @@ func (t *tracker) answered(scope incident.Scope, answer incident.Answer) {
 			again = min(again, answer.Again)
 		}
 		w.due = t.clock.Now().Add(again)
+		if ahead := answer.Until.Add(-reportAhead); answer.Phase == incident.Holding && ahead.After(t.clock.Now()) && ahead.Before(w.due) {
+			w.due = ahead
+		}
 		if answer.Phase == incident.Closed {
 			delete(t.guard.scopes, scope)
 			t.countedIn(scope)
@@ -300,10 +316,15 @@ func (t *tracker) unanswered(scope incident.Scope, err error) {
 }
 
 // found takes in which incidents are open, at the beginning of a stretch of
-// leadership: they go on, however few of their devices are left.
-func (t *tracker) found(scopes []incident.Scope) {
+// leadership: they go on, however few of their devices are left. had tells which
+// devices have an open case; nil where that can't be known.
+func (t *tracker) found(scopes []incident.Scope, had func(device.Key) bool) {
 	t.do(func() {
 		g := t.guard
+		if had != nil {
+			g.began, g.had = t.clock.Now(), had
+			t.takeOverCases()
+		}
 		for _, scope := range scopes {
 			if g.scopes[scope] == nil {
 				g.scopes[scope] = &ongoing{due: t.clock.Now()}
@@ -316,6 +337,32 @@ func (t *tracker) found(scopes []incident.Scope) {
 			t.touch(key)
 		}
 	})
+}
+
+// takeOverCases takes in which devices already had a case when this starter began to
+// lead. What their cases know is no news, however new it is to this starter.
+func (t *tracker) takeOverCases() {
+	g := t.guard
+	for key := range g.unknown {
+		if r := t.devices[key]; r != nil && g.had(key) {
+			r.maybe, r.opened, r.unknown.counted = true, true, true
+		}
+	}
+	known := func(o onset) bool {
+		r := t.devices[o.key]
+		return r == nil || r.mark != nil || g.had(o.key)
+	}
+	for scope, onsets := range g.crowds {
+		g.crowds[scope] = slices.DeleteFunc(onsets, known)
+	}
+	for p, onsets := range g.onNodes {
+		g.onNodes[p] = slices.DeleteFunc(onsets, known)
+	}
+	for key := range g.crowded {
+		if r := t.devices[key]; r != nil && g.had(key) {
+			t.admit(r)
+		}
+	}
 }
 
 // countedIn keeps what was a part of an incident that is over from making another.

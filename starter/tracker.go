@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reading"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
@@ -62,10 +63,12 @@ type tracker struct {
 	unprepared map[string]*unprepared
 	// known holds the drivers that reported a health on a node: they have a health
 	// service there.
-	known   map[pair]struct{}
-	marks   map[string]device.Key // rule name → the device that it marks
-	foreign map[string]string     // rule name → what it selects
-	counted eligible
+	known map[pair]struct{}
+	// recalled is set once it is read which of them earlier starters knew.
+	recalled bool
+	marks    map[string]device.Key // rule name → the device that it marks
+	foreign  map[string]string     // rule name → what it selects
+	counted  eligible
 
 	// show is told of devices of which something changed that is seen, be it news
 	// to a case or not; shifted holds them until the lock is given up. It is nil
@@ -91,6 +94,8 @@ type tracker struct {
 	devicesByPool index[device.PoolKey, device.Key]
 	devicesByNode index[string, device.Key]
 	devicesByPair index[pair, device.Key]
+	// totals are how many devices there are by pair.
+	totals *incident.Totals
 	// chips leads from the chip behind device-plugin IDs to those known of it.
 	chips index[device.Key, device.Key]
 
@@ -197,7 +202,7 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 		podsByClaim: index[string, string]{}, podsByPool: index[device.PoolKey, string]{},
 		podsByChip: index[device.Key, string]{}, claimsByPool: index[device.PoolKey, string]{},
 		devicesByPool: index[device.PoolKey, device.Key]{}, devicesByNode: index[string, device.Key]{},
-		devicesByPair: index[pair, device.Key]{}, chips: index[device.Key, device.Key]{},
+		devicesByPair: index[pair, device.Key]{}, totals: incident.NewTotals(), chips: index[device.Key, device.Key]{},
 		again: map[string]struct{}{}, touched: map[device.Key]struct{}{},
 		shifted: map[device.Key]struct{}{}, ready: map[string]device.Readiness{},
 		beats: map[string]nodeBeat{}, outages: map[pair]*outage{}, nodesOut: map[string]int{},
@@ -326,16 +331,26 @@ func (t *tracker) record(key device.Key, node string) *record {
 	}
 	if node != "" && r.node != node {
 		t.devicesByNode.remove(r.node, key)
-		t.devicesByPair.remove(r.pair(), key)
+		t.unpair(r)
 		r.node = node
 		t.devicesByNode.add(node, key)
 		t.devicesByPair.add(r.pair(), key)
+		t.totals.Add(incident.Pair{Driver: r.pair().driver, Node: node}, 1)
 		t.judgePair(r.pair())
 		if key.Path() == device.PathPlugin {
 			t.vouch(r.pair())
 		}
 	}
 	return r
+}
+
+// unpair forgets that a device is on its node.
+func (t *tracker) unpair(r *record) {
+	p := r.pair()
+	if _, there := t.devicesByPair[p][r.key]; there {
+		t.devicesByPair.remove(p, r.key)
+		t.totals.Add(incident.Pair{Driver: p.driver, Node: p.node}, -1)
+	}
 }
 
 func (r *record) pair() pair { return pair{reading.DriverOf(r.key), r.node} }
@@ -366,7 +381,7 @@ func (t *tracker) dropIfIdle(r *record) {
 	delete(t.touched, r.key)
 	t.shift(r.key)
 	t.devicesByNode.remove(r.node, r.key)
-	t.devicesByPair.remove(r.pair(), r.key)
+	t.unpair(r)
 	if len(t.devicesByPair[r.pair()]) == 0 {
 		delete(t.empty, r.pair())
 		delete(t.unvouched, r.pair())

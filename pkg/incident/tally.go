@@ -129,10 +129,43 @@ func (c *Count) add(l Level) {
 	}
 }
 
+// Totals are how many devices report a health. They are kept from one tally to the
+// next: a large fleet isn't counted each second.
+type Totals struct {
+	all     int
+	drivers map[string]int
+	nodes   map[string]map[string]int // node → driver → devices
+}
+
+// NewTotals returns those of no device.
+func NewTotals() *Totals {
+	return &Totals{drivers: map[string]int{}, nodes: map[string]map[string]int{}}
+}
+
+// Add takes in so many more devices of a driver on a node, or fewer.
+func (t *Totals) Add(p Pair, n int) {
+	t.all += n
+	if t.drivers[p.Driver] += n; t.drivers[p.Driver] == 0 {
+		delete(t.drivers, p.Driver)
+	}
+	if t.nodes[p.Node] == nil {
+		t.nodes[p.Node] = map[string]int{}
+	}
+	if t.nodes[p.Node][p.Driver] += n; t.nodes[p.Node][p.Driver] == 0 {
+		delete(t.nodes[p.Node], p.Driver)
+	}
+	if len(t.nodes[p.Node]) == 0 {
+		delete(t.nodes, p.Node)
+	}
+}
+
+// Of is how many devices a driver has.
+func (t *Totals) Of(driver string) int { return t.drivers[driver] }
+
 // Tally counts levels by scope.
 type Tally struct {
 	thresholds Thresholds
-	totals     map[Pair]int
+	totals     *Totals
 	cluster    *Count
 	drivers    map[string]*Count
 	pairs      map[Pair]*Count
@@ -140,7 +173,7 @@ type Tally struct {
 
 // NewTally counts. totals are the devices that report a health, by driver and node.
 // The order of levels says which devices are named, and nothing else.
-func NewTally(thresholds Thresholds, levels []Level, totals map[Pair]int) *Tally {
+func NewTally(thresholds Thresholds, levels []Level, totals *Totals) *Tally {
 	t := &Tally{thresholds: thresholds, totals: totals, cluster: newCount(), drivers: map[string]*Count{}, pairs: map[Pair]*Count{}}
 	for _, l := range levels {
 		if t.drivers[l.Driver] == nil {
@@ -154,14 +187,12 @@ func NewTally(thresholds Thresholds, levels []Level, totals map[Pair]int) *Tally
 			c.Nodes[l.Node] = struct{}{}
 		}
 	}
-	for pair, total := range totals {
-		t.cluster.Total += total
-		if c := t.drivers[pair.Driver]; c != nil {
-			c.Total += total
-		}
-		if c := t.pairs[pair]; c != nil {
-			c.Total += total
-		}
+	t.cluster.Total = totals.all
+	for driver, c := range t.drivers {
+		c.Total = totals.drivers[driver]
+	}
+	for pair, c := range t.pairs {
+		c.Total = totals.nodes[pair.Node][pair.Driver]
 	}
 	return t
 }
@@ -220,11 +251,7 @@ func (t *Tally) Of(scope Scope) Levels {
 	case scope.Driver != "":
 		if c = t.drivers[scope.Driver]; c == nil {
 			c = newCount()
-			for pair, total := range t.totals {
-				if pair.Driver == scope.Driver {
-					c.Total += total
-				}
-			}
+			c.Total = t.totals.drivers[scope.Driver]
 		}
 		enough = t.thresholds.OfDriver(c.Total)
 	default:
@@ -237,12 +264,9 @@ func (t *Tally) Of(scope Scope) Levels {
 // onNode puts a node's drivers together; enough is what its worst driver needs.
 func (t *Tally) onNode(node string) (*Count, int) {
 	sum, worst, enough := newCount(), 0, 0
-	for pair, total := range t.totals {
-		if pair.Node != node {
-			continue
-		}
+	for driver, total := range t.totals.nodes[node] {
 		sum.Total += total
-		c := t.pairs[pair]
+		c := t.pairs[Pair{Driver: driver, Node: node}]
 		if c == nil {
 			continue
 		}

@@ -62,9 +62,10 @@ func TestWhatMakesAnIncident(t *testing.T) {
 		"a driver's storm hides no other driver's on a node": {nodes: 100, levels: append(unknowns(driver, 8, "node-0", "node-1"), unknowns(other, 8, "node-0")...), want: []string{"driver/" + driver, "node/node-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			totals := map[incident.Pair]int{}
+			totals := incident.NewTotals()
 			for _, node := range nodesTo(tc.nodes) {
-				totals[incident.Pair{Driver: driver, Node: node}], totals[incident.Pair{Driver: other, Node: node}] = 8, 8
+				totals.Add(incident.Pair{Driver: driver, Node: node}, 8)
+				totals.Add(incident.Pair{Driver: other, Node: node}, 8)
 			}
 			tally := incident.NewTally(incident.DefaultThresholds(), tc.levels, totals)
 			var got []string

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
@@ -190,6 +191,39 @@ func (c *Client) OpenDevices(ctx context.Context) iter.Seq2[device.Key, error] {
 			}
 		}
 	}
+}
+
+// OpenCases returns what tells of a device whether it had an open case just now, as far
+// as Temporal's visibility knows: one that was opened or closed a moment ago may be told
+// wrongly. With the search attributes, a workflow that only remembers a case that is
+// over doesn't count.
+func (c *Client) OpenCases(ctx context.Context) (func(device.Key) bool, error) {
+	open := map[string]struct{}{}
+	request := &workflowservice.ListWorkflowExecutionsRequest{
+		Query: fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", WorkflowType), PageSize: 1000,
+	}
+	for {
+		page, err := c.temporal.ListWorkflow(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("list the open cases: %w", err)
+		}
+		for _, execution := range page.GetExecutions() {
+			if phase := execution.GetSearchAttributes().GetIndexedFields()[AttributePhase.GetName()]; phase != nil {
+				var told string
+				if converter.GetDefaultDataConverter().FromPayload(phase, &told) == nil && told == string(quarantine.PhaseClosed) {
+					continue
+				}
+			}
+			open[execution.GetExecution().GetWorkflowId()] = struct{}{}
+		}
+		if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {
+			break
+		}
+	}
+	return func(key device.Key) bool {
+		_, there := open[ID(key)]
+		return there
+	}, nil
 }
 
 // Count counts the open workflows in a phase, of one driver or of all, as far as
