@@ -20,20 +20,13 @@ import (
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
-// incidentFlags are those of the commands about incidents: they ask Temporal alone.
+// incidentFlags are those of the commands about incidents: they ask Temporal, and where
+// there is a way to the cluster, what Sickbay can't see.
 type incidentFlags struct {
 	peopleFlags
 	actor  string
 	reason string
-	lasts  time.Duration
-}
-
-func (f *incidentFlags) addOutput(command *cobra.Command) {
-	set := command.Flags()
-	set.StringVarP(&f.output, "output", "o", string(show.Table), "table, wide, json, yaml or name")
-	set.StringVar(&f.colour, "color", "auto", "auto (on a terminal, unless NO_COLOR is set), always or never")
-	completeWords(command, "output", "table", "wide", "json", "yaml", "name")
-	completeWords(command, "color", "auto", "always", "never")
+	lasts  string
 }
 
 func newIncidents(streams Streams) *cobra.Command {
@@ -50,10 +43,13 @@ that became Unknown (a storm) or Unhealthy (a crowd) together.
             Admitted: an operator let all through. Noted: it holds nothing
   DEVICES   how many it is about now, and how many at most
   HELD      how many of them wait without a case
-  NEXT      what happens next, and when
+  NEXT      what happens next, and when; and how old the figures are, where they
+            are older than they should be
 
-It asks Temporal, and needs a worker that runs.
-` + environmentHelp(config.Setup{}) + "\n" + exitCodesHelp,
+It asks Temporal, and needs a worker that runs. What Sickbay itself can't see now (no
+starter leads, or one that can't watch; nodes are out) is said on standard error,
+above the answer: no incident is found there. That takes a way to the cluster.
+` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay incidents
   sickbay incidents -o name`,
 		GroupID: groupPeople,
@@ -62,7 +58,7 @@ It asks Temporal, and needs a worker that runs.
 			return runIncidents(cmd.Context(), streams, flags)
 		},
 	}
-	flags.addOutput(command)
+	flags.add(command)
 	return command
 }
 
@@ -81,7 +77,7 @@ Its subcommands say what an operator decides:
   wait   hold its devices longer
   admit  let all its devices through now
   close  end it; nothing is left of it
-` + environmentHelp(config.Setup{}) + "\n" + exitCodesHelp,
+` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay incident driver/gpu.example.com
   sickbay incident wait driver/gpu.example.com --for 4h --reason 'upgrading the driver'
   sickbay incident admit crowd/driver/gpu.example.com --reason 'the cards are broken'`,
@@ -91,7 +87,7 @@ Its subcommands say what an operator decides:
 			return runIncident(cmd.Context(), streams, flags, args[0])
 		},
 	}
-	flags.addOutput(command)
+	flags.add(command)
 	for verb, short := range map[incident.Verb]string{
 		incident.VerbWait:  "Holds an incident's devices longer",
 		incident.VerbAdmit: "Lets all devices of an incident through now",
@@ -119,7 +115,7 @@ is refused with its reason.
 	set.StringVar(&flags.reason, "reason", "", "why; it is put on record")
 	set.StringVar(&flags.actor, "actor", "", "who says so; the user's name where it is left out")
 	if verb == incident.VerbWait {
-		set.DurationVar(&flags.lasts, "for", 0, "how much longer, at most 24h; as long as its maximum where it is left out")
+		set.StringVar(&flags.lasts, "for", "", "how much longer, 1m to 24h; as long as its maximum where it is left out")
 	}
 	return command
 }
@@ -138,8 +134,58 @@ func oneScope(cmd *cobra.Command, args []string) error {
 	return &usageError{fmt.Errorf("%s takes one scope, not %q", cmd.CommandPath(), args)}
 }
 
-// connectIncidents sets up the way to the incident workflows.
-func connectIncidents() (*incidentwf.Client, client.Client, error) {
+// incidentSources are what the commands that show incidents ask.
+type incidentSources struct {
+	*sources
+	incidents *incidentwf.Client
+	// unseen is why there is no way to the cluster; empty where there is one.
+	unseen string
+}
+
+// connectIncidents sets up the way to the incident workflows, and to what tells what
+// Sickbay can't see. Without a way to the cluster the incidents are told all the same.
+func (f *incidentFlags) connectIncidents() (*incidentSources, error) {
+	var set config.Client
+	if err := config.Load(&set); err != nil {
+		return nil, err
+	}
+	from, err := f.connect()
+	if err == nil {
+		return &incidentSources{sources: from, incidents: incidentwf.NewClient(from.temporal, set.Temporal.TaskQueue)}, nil
+	}
+	if f.kubeconfig != "" || f.context != "" || set.Kubeconfig != "" || set.KubeContext != "" {
+		return nil, err // one was named
+	}
+	temporal, other := connectTemporal(set.Temporal, "sickbay-incidents", slog.New(slog.DiscardHandler), nil)
+	if other != nil {
+		return nil, other
+	}
+	alone := &sources{temporal: temporal, namespace: set.Temporal.Namespace, end: func() {}}
+	return &incidentSources{sources: alone, incidents: incidentwf.NewClient(temporal, set.Temporal.TaskQueue), unseen: err.Error()}, nil
+}
+
+// look begins to find out what Sickbay can't see. On nodes that are out no incident is
+// found.
+func (s *incidentSources) look(ctx context.Context) func() sight {
+	if s.unseen != "" {
+		return func() sight {
+			return sight{notes: []string{"whether a starter leads, and nodes are up, isn't known: " + s.unseen}}
+		}
+	}
+	looked := s.sources.look(ctx)
+	out := make(chan string, 1)
+	go func() { out <- listing.OutNodes(ctx, s.clients.Kubernetes) }()
+	return func() sight {
+		found := looked()
+		if nodes := <-out; nodes != "" {
+			found.blind = append(found.blind, nodes)
+		}
+		return found
+	}
+}
+
+// connectWords sets up the way to the incident workflows alone.
+func connectWords() (*incidentwf.Client, client.Client, error) {
 	var set config.Setup
 	if err := config.Load(&set); err != nil {
 		return nil, nil, err
@@ -156,19 +202,22 @@ func runIncidents(ctx context.Context, streams Streams, flags incidentFlags) err
 	if err != nil {
 		return err
 	}
-	incidents, temporal, err := connectIncidents()
+	from, err := flags.connectIncidents()
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
+	defer from.close()
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
+	looked := from.look(ctx)
+	incidents := from.incidents
 	scopes, err := incidents.Open(ctx)
+	seen := looked()
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(scopes, func(a, b incident.Scope) int { return strings.Compare(a.String(), b.String()) })
-	list := show.Incidents{At: time.Now().UTC()}
+	list := show.Incidents{At: time.Now().UTC(), Blind: seen.blind}
 	for _, scope := range scopes {
 		state, err := incidents.State(ctx, scope)
 		switch {
@@ -178,13 +227,15 @@ func runIncidents(ctx context.Context, streams Streams, flags incidentFlags) err
 			list.Incidents = append(list.Incidents, show.Incident{Name: scope.String()})
 			list.Problems = append(list.Problems, fmt.Sprintf("incident %s doesn't say how it is: %v; does a worker run?", scope, err))
 		case state.Incident.Open():
-			list.Incidents = append(list.Incidents, show.IncidentOf(state.Incident))
+			list.Incidents = append(list.Incidents, show.IncidentOf(state.Incident, list.At))
 		}
 	}
+	lacking := warn(streams, list.Blind, list.Problems)
 	if err := show.PrintIncidents(streams.Out, list, format, colour); err != nil {
 		return fmt.Errorf("print the incidents: %w", err)
 	}
-	return warn(streams, nil, list.Problems)
+	note(streams, seen.notes)
+	return lacking
 }
 
 func runIncident(ctx context.Context, streams Streams, flags incidentFlags, name string) error {
@@ -196,18 +247,28 @@ func runIncident(ctx context.Context, streams Streams, flags incidentFlags, name
 	if err != nil {
 		return &usageError{err}
 	}
-	incidents, temporal, err := connectIncidents()
+	from, err := flags.connectIncidents()
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
+	defer from.close()
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	state, err := incidents.State(ctx, scope)
+	looked := from.look(ctx)
+	state, err := from.incidents.State(ctx, scope)
+	seen := looked()
 	if err != nil {
 		return noSuchIncident(err)
 	}
-	return show.PrintIncident(streams.Out, show.IncidentOf(state.Incident), time.Now().UTC(), format, colour)
+	if err := warn(streams, seen.blind, nil); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	if err := show.PrintIncident(streams.Out, show.IncidentOf(state.Incident, now), now, format, colour); err != nil {
+		return fmt.Errorf("print the incident: %w", err)
+	}
+	note(streams, seen.notes)
+	return nil
 }
 
 // noSuchIncident gives an incident that isn't there the exit code of what isn't.
@@ -223,6 +284,21 @@ type incidentNotFound struct{ error }
 
 func (e *incidentNotFound) Unwrap() []error { return []error{e.error, listing.ErrNotFound} }
 
+// parseWait reads how much longer an incident is to hold; zero where nothing is said.
+func parseWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	by, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("--for %q: want a duration like 90m or 4h, 1m to 24h", text)
+	}
+	if err := incident.CheckWait(by); err != nil {
+		return 0, fmt.Errorf("--for %w", err)
+	}
+	return by, nil
+}
+
 func runIncidentWord(ctx context.Context, streams Streams, flags incidentFlags, verb incident.Verb, name string) error {
 	scope, err := incident.ParseScope(name)
 	if err != nil {
@@ -231,6 +307,10 @@ func runIncidentWord(ctx context.Context, streams Streams, flags incidentFlags, 
 	if strings.TrimSpace(flags.reason) == "" {
 		return &usageError{fmt.Errorf("%s without a reason: say why with --reason", verb)}
 	}
+	lasts, err := parseWait(flags.lasts)
+	if err != nil {
+		return &usageError{err}
+	}
 	if flags.actor == "" {
 		who, err := user.Current()
 		if err != nil {
@@ -238,14 +318,14 @@ func runIncidentWord(ctx context.Context, streams Streams, flags incidentFlags, 
 		}
 		flags.actor = who.Username
 	}
-	incidents, temporal, err := connectIncidents()
+	incidents, temporal, err := connectWords()
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	accepted, err := incidents.Send(ctx, scope, incident.Message{Verb: verb, Actor: flags.actor, Reason: flags.reason, For: flags.lasts})
+	accepted, err := incidents.Send(ctx, scope, incident.Message{Verb: verb, Actor: flags.actor, Reason: flags.reason, For: lasts})
 	if err != nil {
 		return noSuchIncident(err)
 	}

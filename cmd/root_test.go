@@ -47,6 +47,14 @@ func TestWrongUsageEndsWithCode2AndSaysWhatToDo(t *testing.T) {
 		"two devices":                {[]string{"device", "a/b/c", "a/b/d"}, "sickbay: sickbay device tells of one device at a time, not of 2; `sickbay devices DEVICE...` lists several"},
 		"a timeline into the future": {[]string{"device", "a/b/c", "--timeline", "-1"}, "sickbay: --timeline -1: want a number of decisions, or 0 for all"},
 		"no Pod":                     {[]string{"pod"}, "sickbay: want one Pod, as NAMESPACE/NAME, not []; see sickbay pod --help"},
+		"no incident":                {[]string{"incident"}, "sickbay: which incident? `sickbay incidents` lists those that are open"},
+		"a scope that can't be":      {[]string{"incident", "rack/7"}, "sickbay: \"rack/7\" isn't the scope of an incident; want cluster, driver/NAME, node/NAME, crowd/driver/NAME[@VERSION] or crowd/node/NAME; `sickbay incidents -o name` lists those that are open"},
+		"a scope of two nodes":       {[]string{"incident", "close", "node/a/b", "--reason", "x"}, "sickbay: \"node/a/b\" isn't the scope of an incident; want cluster, driver/NAME, node/NAME, crowd/driver/NAME[@VERSION] or crowd/node/NAME; `sickbay incidents -o name` lists those that are open"},
+		"a wait of no time":          {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "1ns"}, "sickbay: --for 1ns; want 1m to 24h; what lasts longer is said again"},
+		"a wait into the past":       {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "-4h"}, "sickbay: --for -4h0m0s; want 1m to 24h; what lasts longer is said again"},
+		"a wait of days":             {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "48h"}, "sickbay: --for 48h0m0s; want 1m to 24h; what lasts longer is said again"},
+		"a wait that is none":        {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "soon"}, `sickbay: --for "soon": want a duration like 90m or 4h, 1m to 24h`},
+		"a word without a reason":    {[]string{"incident", "admit", "cluster"}, "sickbay: admit without a reason: say why with --reason"},
 		"a version in no format":     {[]string{"version", "-o", "yaml"}, `sickbay: -o "yaml": want json, or nothing for text`},
 	} {
 		t.Run(name, func(t *testing.T) {

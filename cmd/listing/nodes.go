@@ -5,11 +5,17 @@ package listing
 // word for it, which stands in the Node's Ready condition.
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
@@ -67,6 +73,33 @@ func (l Listing) Outages() []Outage {
 		outages = append(outages, byNode[name])
 	}
 	return outages
+}
+
+// OutNodes says in one line which of a cluster's nodes are out; empty where none is, and
+// where that can't be read.
+func OutNodes(ctx context.Context, client kubernetes.Interface) string {
+	nodes, err := each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Nodes().List(ctx, o)
+	}, nodeView)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	for _, n := range nodes {
+		if n.Out() != device.Fresh {
+			out = append(out, n.Name)
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	slices.Sort(out)
+	const named = 3
+	names := strings.Join(out[:min(len(out), named)], ", ")
+	if len(out) > named {
+		names += fmt.Sprintf(" and %d more", len(out)-named)
+	}
+	return fmt.Sprintf("how devices are on %d of %d nodes, which are out: %s", len(out), len(nodes), names)
 }
 
 // doubts says why a Healthy that a Pod on a node reports can't be believed, as far as

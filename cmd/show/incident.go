@@ -17,18 +17,30 @@ type Incident struct {
 	incident.Incident
 	// Next says what happens next.
 	Next string `json:"next,omitempty"`
+	// Old is how old the last count is, where it is older than it should be.
+	Old string `json:"old,omitempty"`
 }
 
-// IncidentOf is an incident with its name and what happens next.
-func IncidentOf(i incident.Incident) Incident {
-	return Incident{Name: i.Scope.String(), Incident: i, Next: incidentwf.Next(i)}
+// reportOld is how old a count is that should have been followed by another: the starter
+// tells an incident its levels each minute at least.
+const reportOld = 2 * time.Minute
+
+// IncidentOf is an incident with its name, and what happens next.
+func IncidentOf(i incident.Incident, now time.Time) Incident {
+	shown := Incident{Name: i.Scope.String(), Incident: i, Next: incidentwf.Next(i)}
+	if age := now.Sub(i.ReportedAt); i.Open() && age > reportOld {
+		shown.Old = duration.HumanDuration(age)
+	}
+	return shown
 }
 
 // Incidents are those that are open.
 type Incidents struct {
 	At        time.Time  `json:"at"`
 	Incidents []Incident `json:"incidents"`
-	Problems  []string   `json:"problems,omitempty"`
+	// Blind is what Sickbay itself can't see.
+	Blind    []string `json:"blind,omitempty"`
+	Problems []string `json:"problems,omitempty"`
 }
 
 // PrintIncidents writes the open incidents.
@@ -39,6 +51,9 @@ func PrintIncidents(out io.Writer, list Incidents, format Format, colour bool) e
 		}
 	}, func() []string {
 		if len(list.Incidents) == 0 {
+			if len(list.Blind) > 0 {
+				return []string{"No incidents are known; but Sickbay can't see everything, and there may be some."}
+			}
 			return []string{"No incidents: what is wrong is wrong with single devices."}
 		}
 		rows := [][]string{{"INCIDENT", "KIND", "PHASE", "SINCE", "DEVICES", "MOST", "HELD", "NEXT"}}
@@ -51,12 +66,24 @@ func PrintIncidents(out io.Writer, list Incidents, format Format, colour bool) e
 			}
 			rows = append(rows, []string{
 				oneLine(i.Name), string(i.Scope.Kind), string(i.Phase), duration.HumanDuration(max(list.At.Sub(i.Since), 0)),
-				fmt.Sprint(i.Levels.Now), fmt.Sprint(i.Most), fmt.Sprint(i.Levels.Held), i.Next,
+				fmt.Sprint(i.Levels.Now), fmt.Sprint(i.Most), fmt.Sprint(i.Levels.Held), i.Next + doubts(i),
 			})
 			colours = append(colours, incidentColour(i))
 		}
 		return aligned(rows, colours, colour)
 	})
+}
+
+// doubts says what may be wrong with an incident's figures.
+func doubts(i Incident) string {
+	text := ""
+	if i.Old != "" {
+		text += fmt.Sprintf("; last counted %s ago, it may be otherwise now", i.Old)
+	}
+	if i.Levels.Unsure != "" && i.Open() {
+		text += fmt.Sprintf("; there may be more: %s", oneLine(i.Levels.Unsure))
+	}
+	return text
 }
 
 func incidentColour(i Incident) string {
@@ -96,7 +123,7 @@ func PrintIncident(out io.Writer, i Incident, now time.Time, format Format, colo
 		for _, n := range i.Story {
 			all = append(all, fmt.Sprintf("  %s  %s by %s: %s", inUTC(n.At), n.Kind, oneLine(n.Actor), oneLine(n.Text)))
 		}
-		return append(all, "", "Next: "+i.Next+".")
+		return append(all, "", "Next: "+i.Next+doubts(i)+".")
 	})
 }
 

@@ -270,6 +270,7 @@ func (d *decision) letThrough(forCase bool) Answer {
 		d.Granted++
 	} else {
 		d.Opened++
+		d.Levels.Held--
 	}
 	a := d.answer()
 	a.Through = 1

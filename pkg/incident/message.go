@@ -24,8 +24,8 @@ var Verbs = [...]Verb{VerbWait, VerbAdmit, VerbClose}
 const (
 	// maxWords bounds the operators' words that an incident remembers.
 	maxWords = 8
-	// maxWait bounds what one word may add: a hold is to be looked at again.
-	maxWait = 24 * time.Hour
+	// leastWait and maxWait bound what one word may add: a hold is to be looked at again.
+	leastWait, maxWait = time.Minute, 24 * time.Hour
 	// maxActor and maxReason bound what people write, in bytes.
 	maxActor, maxReason = 256, 512
 )
@@ -54,7 +54,7 @@ type Word struct {
 // incident and the remedy.
 func Refuse(i Incident, m Message) error {
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%s refused for incident %s: %s", m.Verb, i.Scope, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%s refused for incident %s: %w", m.Verb, i.Scope, fmt.Errorf(format, args...))
 	}
 	if m.Verb == "" {
 		m.Verb = "a message without a name"
@@ -76,14 +76,36 @@ func Refuse(i Incident, m Message) error {
 	return refuseInPhase(i, m, refuse)
 }
 
+// CheckWait tells whether a hold can be made longer by so much. What is too short
+// would be over before anybody saw it.
+func CheckWait(by time.Duration) error {
+	if by < leastWait || by > maxWait {
+		return fmt.Errorf("%s; want %s to %s; what lasts longer is said again", by, brief(leastWait), brief(maxWait))
+	}
+	return nil
+}
+
+// brief writes a duration without its zeros.
+func brief(d time.Duration) string {
+	text := d.String()
+	for _, none := range []string{"0s", "0m"} {
+		if rest, ok := strings.CutSuffix(text, none); ok && rest != "" && (rest[len(rest)-1] == 'm' || rest[len(rest)-1] == 'h') {
+			text = rest
+		}
+	}
+	return text
+}
+
 func refuseInPhase(i Incident, m Message, refuse func(string, ...any) error) error {
 	switch m.Verb {
 	case VerbWait:
 		switch {
 		case i.Phase == Noted:
 			return refuse("it holds nothing; its devices are marked at once")
-		case m.For < 0 || m.For > maxWait:
-			return refuse("for is %s; want a positive duration, at most %s; what lasts longer is said again", m.For, maxWait)
+		case m.For != 0:
+			if err := CheckWait(m.For); err != nil {
+				return refuse("for is %w", err)
+			}
 		}
 	case VerbAdmit:
 		if !i.Holds() {
@@ -125,6 +147,7 @@ func (d *decision) message(m Message) {
 		text = fmt.Sprintf("wait accepted: holds until %s", stamp(d.Until))
 	case VerbAdmit:
 		d.Phase, d.Least, d.GrewAt = Admitted, d.Levels.Now, time.Time{}
+		d.Levels.Held, d.Waiting = 0, nil
 		text = "admit accepted: nothing waits for this incident any more"
 	case VerbClose:
 		d.close(EndOperator)

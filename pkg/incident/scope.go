@@ -111,7 +111,7 @@ func (s Scope) Validate() error {
 		s.Node != "" && s.Driver != "",
 		s.Kind == Crowd && s.Node == "" && s.Driver == "",
 		s.Version != "" && (s.Driver == "" || s.Kind != Crowd),
-		odd(s.Node), odd(s.Driver), odd(s.Version), strings.Contains(s.Driver, versionText):
+		odd(s.Node), strings.Contains(s.Node, "/"), odd(s.Driver), odd(s.Version), strings.Contains(s.Driver, versionText):
 		return refuseScope(s.String())
 	}
 	return nil

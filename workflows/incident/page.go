@@ -71,6 +71,9 @@ func Details(i incident.Incident) string {
 	p.Line("Waiting", "%d devices without a case in the starter", i.Levels.Held)
 	p.Line("Let through", "%d devices to get a case, %d cases to restrict theirs", i.Opened, i.Granted)
 	p.Line("Last report", "%s by starter `%s`", markdown.Moment(i.ReportedAt), i.Levels.By)
+	if i.Levels.Unsure != "" && i.Open() {
+		p.Line("Not sure", "there may be more: %s. It doesn't end by such a count", markdown.Inline(i.Levels.Unsure))
+	}
 	for _, n := range i.Story {
 		p.Line(markdown.Moment(n.At), "%s", markdown.Inline(n.Text))
 	}
@@ -119,6 +122,9 @@ func Next(i incident.Incident) string {
 	case incident.Holding:
 		return fmt.Sprintf("its devices are well again, or one by one is let through from %s on", markdown.Moment(i.Until))
 	case incident.Pacing:
+		if i.Levels.Held == 0 && len(i.Waiting) == 0 {
+			return "who wants to be let through is, one by one; nobody waits now"
+		}
 		return fmt.Sprintf("the next one is let through from %s on; an operator says whether that is right", markdown.Moment(i.NextAt))
 	case incident.Admitted, incident.Noted:
 		return "its devices go on as ever; it ends when they are well"
