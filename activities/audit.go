@@ -83,7 +83,7 @@ func (a *Audit) AnnounceIncident(ctx context.Context, task incidentwf.Announce) 
 		a.logger.LogAttrs(ctx, level, "decision",
 			slog.String("incident", task.Scope.String()), slog.Int64("seq", n.Seq), slog.Time("at", n.At),
 			slog.String("kind", string(n.Kind)), slog.Bool("alert", n.Alert), slog.String("phase", string(n.Phase)),
-			slog.Int("devices", n.Devices), slog.String("actor", n.Actor), slog.String("text", n.Text))
+			slog.Int("devices", n.Devices), slog.String("actor", n.Actor), slog.String("seen", n.Seen), slog.String("text", n.Text))
 	}
 	return nil
 }

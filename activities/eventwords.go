@@ -70,6 +70,7 @@ func eventOf(key device.Key, n quarantine.Notice) (kind, reason, message string)
 var incidentWords = map[incident.NoticeKind]string{
 	incident.NoticeBegan:     "many of its devices changed at once; that is taken for one incident",
 	incident.NoticeAsks:      "an incident has held for its maximum; its devices are let through one by one",
+	incident.NoticeGrew:      "a new wave of its devices came; they are let through one by one",
 	incident.NoticeTakenOver: "an incident goes on under another starter",
 	incident.NoticeMessage:   "an operator's message to an incident was taken",
 	incident.NoticeRefused:   "an operator's message to an incident was refused",
@@ -89,11 +90,14 @@ func eventOfIncident(node string, n incident.Notice) (kind, reason, message stri
 	return kind, string(n.Kind), fmt.Sprintf("node %s: %s; %s, %d devices", node, what, n.Phase, n.Devices)
 }
 
-// Kinds are the kinds of decisions about devices, sorted; they are the reasons of
-// Events.
+// Kinds are the kinds of decisions about devices and incidents, sorted; they are the
+// reasons of Events.
 func Kinds() []string {
 	var all []string
 	for kind := range eventWords {
+		all = append(all, string(kind))
+	}
+	for kind := range incidentWords {
 		all = append(all, string(kind))
 	}
 	slices.Sort(all)

@@ -44,6 +44,8 @@ type reporter struct {
 	// overview is asked once, at the beginning; nil is nobody.
 	overview Overview
 	settling *settling
+	// memory is urged to keep who reported health when an incident begins; it may be nil.
+	memory   *memory
 	identity string
 	clock    clock.WithTicker
 	log      *slog.Logger
@@ -116,6 +118,9 @@ func (r *reporter) listAgain(ctx context.Context) {
 func (r *reporter) round(ctx context.Context) {
 	for _, due := range r.tracker.judge() {
 		due.levels.By = r.identity
+		if due.levels.Begins {
+			r.memory.urge()
+		}
 		call, cancel := context.WithTimeout(ctx, r.limit)
 		answer, err := r.incidents.Report(call, due.scope, due.levels)
 		cancel()

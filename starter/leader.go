@@ -220,7 +220,7 @@ func (s *Starter) lead(ctx context.Context) {
 	}
 	if s.options.Incidents != nil {
 		telling := &reporter{
-			tracker: s.tracker, incidents: s.options.Incidents, overview: s.options.Overview, settling: s.settling, identity: s.options.Identity,
+			tracker: s.tracker, incidents: s.options.Incidents, overview: s.options.Overview, settling: s.settling, memory: remembering, identity: s.options.Identity,
 			clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send,
 		}
 		work.Go(func() { telling.run(checking) })

@@ -36,6 +36,9 @@ type memory struct {
 	// first is the pause before the first write, every the one between two.
 	first, every time.Duration
 	limit        time.Duration
+	// urged asks for a write now: an incident has begun, and whoever takes over in the
+	// middle of it has to know what is a loss.
+	urged chan struct{}
 
 	// object is what was read or written last; nil where there is none.
 	object *corev1.ConfigMap
@@ -74,6 +77,8 @@ func (m *memory) run(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-timer.C():
+		case <-m.urged:
+			timer.Stop()
 		}
 		if !m.read {
 			m.recall(ctx)
@@ -82,6 +87,17 @@ func (m *memory) run(ctx context.Context) {
 			pause = m.every
 			m.write(ctx)
 		}
+	}
+}
+
+// urge has what is known written down soon. A starter that is alone has no memory.
+func (m *memory) urge() {
+	if m == nil {
+		return
+	}
+	select {
+	case m.urged <- struct{}{}:
+	default: // it is asked for already
 	}
 }
 

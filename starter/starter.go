@@ -98,7 +98,7 @@ func (s *Starter) remembering() *memory {
 	}
 	return &memory{
 		objects: s.options.Kubernetes.CoreV1().ConfigMaps(s.options.Namespace), name: kube.MemoryName(s.options.LeaseName),
-		tracker: s.tracker, clock: s.options.Clock, log: s.log,
+		tracker: s.tracker, clock: s.options.Clock, log: s.log, urged: make(chan struct{}, 1),
 		first: s.options.Timing.MemoryFirst, every: s.options.Timing.MemoryEvery, limit: s.options.Timing.Send,
 	}
 }

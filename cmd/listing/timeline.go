@@ -39,7 +39,7 @@ func ReadTimeline(ctx context.Context, temporal client.Client, namespace, workfl
 		return nil, fmt.Sprintf("Temporal is away, so the timeline is missing: %v", err)
 	}
 	for _, run := range runs.GetExecutions() {
-		found, err := readAnnounced(ctx, temporal, workflowID, run.GetExecution().GetRunId())
+		found, err := readCase(ctx, temporal, workflowID, run.GetExecution().GetRunId())
 		for _, announced := range found {
 			notices = append(notices, announced.Notices...)
 		}
@@ -50,8 +50,18 @@ func ReadTimeline(ctx context.Context, temporal client.Client, namespace, workfl
 	return inOrder(notices), ""
 }
 
-// readAnnounced reads what one run of a workflow handed over to be announced.
-func readAnnounced(ctx context.Context, temporal client.Client, workflowID, run string) (all []quarantine.Announce, err error) {
+// readCase reads what one run of a case handed over to be announced.
+func readCase(ctx context.Context, temporal client.Client, workflowID, run string) (all []quarantine.Announce, err error) {
+	tasks, err := readAnnounced[device.Task[quarantine.Announce]](ctx, temporal, workflowID, run, device.ActivityAnnounce)
+	for _, task := range tasks {
+		all = append(all, task.Command)
+	}
+	return all, err
+}
+
+// readAnnounced reads what one run of a workflow handed over to the activity that
+// announces its decisions.
+func readAnnounced[Task any](ctx context.Context, temporal client.Client, workflowID, run, activity string) (all []Task, err error) {
 	events := temporal.GetWorkflowHistory(ctx, workflowID, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
@@ -59,14 +69,14 @@ func readAnnounced(ctx context.Context, temporal client.Client, workflowID, run 
 			return all, fmt.Errorf("read the history of workflow %s, run %s: %w", workflowID, run, err)
 		}
 		scheduled := event.GetActivityTaskScheduledEventAttributes()
-		if scheduled.GetActivityType().GetName() != device.ActivityAnnounce {
+		if scheduled.GetActivityType().GetName() != activity {
 			continue
 		}
-		var task device.Task[quarantine.Announce]
+		var task Task
 		if err := converter.GetDefaultDataConverter().FromPayloads(scheduled.GetInput(), &task); err != nil {
 			return all, fmt.Errorf("read event %d of workflow %s, run %s: %w", event.GetEventId(), workflowID, run, err)
 		}
-		all = append(all, task.Command)
+		all = append(all, task)
 	}
 	return all, nil
 }

@@ -15,8 +15,11 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reading"
 	workflowdevice "github.com/sickbay-dev/sickbay/workflows/device"
+	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
 // historiesAtOnce bounds the histories that are read at once.
@@ -68,8 +71,15 @@ func (f TrailFilter) Check() error {
 
 // Admits tells whether a decision is let through.
 func (f TrailFilter) Admits(d directory.Decision) bool {
+	driver := reading.DriverOf(d.Device)
+	if d.Incident != "" {
+		scope, err := incident.ParseScope(d.Incident)
+		if driver = scope.Driver; err != nil {
+			driver = ""
+		}
+	}
 	return (len(f.Devices) == 0 || slices.Contains(f.Devices, d.Device)) &&
-		matches(f.Nodes, d.Node) && matches(f.Drivers, reading.DriverOf(d.Device)) &&
+		matches(f.Nodes, d.Node) && matches(f.Drivers, driver) &&
 		matches(f.Kinds, string(d.Kind)) && matches(f.Actors, d.Actor)
 }
 
@@ -192,12 +202,26 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 		reading.Go(func() {
 			defer func() { <-turns }()
 			id, node := run.GetExecution().GetWorkflowId(), attributesOf(run).node
-			announced, err := readAnnounced(ctx, temporal, id, run.GetExecution().GetRunId())
+			var announced []quarantine.Announce
+			var many []incidentwf.Announce
+			var err error
+			if run.GetType().GetName() == incidentwf.WorkflowType {
+				many, err = readAnnounced[incidentwf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), incidentwf.ActivityAnnounce)
+			} else {
+				announced, err = readCase(ctx, temporal, id, run.GetExecution().GetRunId())
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				if unread++; first == "" {
 					first = err.Error()
+				}
+			}
+			for _, a := range many {
+				for _, n := range a.Notices {
+					if !n.At.Before(since) {
+						all = append(all, directory.IncidentDecision(a.Scope, a.Since, n))
+					}
 				}
 			}
 			for _, a := range announced {
@@ -220,18 +244,23 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 	return directory.InOrder(all), problem
 }
 
-// listRuns lists the runs of cases that were open at some time since.
+// listRuns lists the runs of cases, and unless only some are wanted of incidents, that
+// were open at some time since.
 func listRuns(ctx context.Context, temporal client.Client, namespace string, since time.Time, only []string) ([]*workflow.WorkflowExecutionInfo, error) {
+	types := fmt.Sprintf("WorkflowType = '%s'", workflowdevice.WorkflowType)
+	if only == nil {
+		types += fmt.Sprintf(" OR WorkflowType = '%s'", incidentwf.WorkflowType)
+	}
 	var all []*workflow.WorkflowExecutionInfo
 	request := &workflowservice.ListWorkflowExecutionsRequest{
 		Namespace: namespace, PageSize: 1000,
-		Query: fmt.Sprintf("WorkflowType = '%s' AND (ExecutionStatus = 'Running' OR CloseTime >= '%s')%s",
-			workflowdevice.WorkflowType, since.UTC().Format(time.RFC3339Nano), among(only)),
+		Query: fmt.Sprintf("(%s) AND (ExecutionStatus = 'Running' OR CloseTime >= '%s')%s",
+			types, since.UTC().Format(time.RFC3339Nano), among(only)),
 	}
 	for {
 		page, err := temporal.ListWorkflow(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("list the device workflows of namespace %s: %w", namespace, err)
+			return nil, fmt.Errorf("list the workflows of namespace %s: %w", namespace, err)
 		}
 		all = append(all, page.GetExecutions()...)
 		if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {

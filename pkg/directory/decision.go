@@ -11,11 +11,13 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -32,12 +34,50 @@ const (
 	clockSlack = 5 * time.Minute
 )
 
-// Decision is what was seen of a device, what was decided, why and by whom.
+// Decision is what was seen of a device, or of many at once, what was decided, why and
+// by whom.
 type Decision struct {
 	Device device.Key `json:"device"`
+	// Incident is the scope of the incident that was decided about; empty where it was
+	// a device. Device is then the incident's name, as IncidentKey gives it.
+	Incident string `json:"incident,omitempty"`
 	// Node is where the device was then, as far as that was known.
 	Node string `json:"node,omitempty"`
 	quarantine.Notice
+}
+
+// IncidentKey is the name under which decisions about an incident are in the transitions:
+// that of its workflow, read as a device's. Whoever follows decisions about devices needs
+// to know nothing of incidents.
+func IncidentKey(scope string) device.Key {
+	name := incidentDriver + "/" + scope
+	if !strings.Contains(scope, "/") {
+		name += "/all"
+	}
+	key, err := device.ParseDRA(name)
+	if err != nil {
+		return device.Key{Driver: incidentDriver, Pool: "-", Device: "-"}
+	}
+	return key
+}
+
+// incidentDriver stands where a device's driver does. No driver is called so: it has a
+// domain's name.
+const incidentDriver = "incident"
+
+// IncidentDecision is a decision about an incident, which began at a time.
+func IncidentDecision(scope incident.Scope, since time.Time, n incident.Notice) Decision {
+	d := Decision{
+		Device: IncidentKey(scope.String()), Incident: scope.String(), Node: scope.Node,
+		Notice: quarantine.Notice{
+			Seq: n.Seq, At: n.At, Kind: quarantine.NoticeKind(n.Kind), Alert: n.Alert, Phase: quarantine.Phase(n.Phase),
+			Actor: n.Actor, Seen: n.Seen, Text: n.Text,
+		},
+	}
+	if !since.IsZero() {
+		d.Epoch = since.UnixMilli()
+	}
+	return d
 }
 
 // ID tells decisions of one device apart.

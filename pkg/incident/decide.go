@@ -62,15 +62,18 @@ func Decide(i Incident, event Event, now time.Time, p Policy) (Incident, Answer)
 	d := &decision{Incident: i.clone(), now: now, p: p}
 	if e, ok := event.(Reported); ok {
 		// A deadline is judged by the levels of that moment.
+		d.seen = d.counted(e.Levels)
 		answer := d.reported(e)
 		return d.Incident, answer
 	}
+	d.seen = d.counted(d.Levels)
 	d.reachDeadlines()
 	switch e := event.(type) {
 	case Asked:
 		answer := d.asked(e)
 		return d.Incident, answer
 	case Message:
+		d.seen = fmt.Sprintf("%s: %s", e.Verb, cmp.Or(e.Reason, e.Malformed, "no reason"))
 		d.message(e)
 	case Announced:
 		d.announced(e)
@@ -91,6 +94,8 @@ type decision struct {
 	Incident
 	now time.Time
 	p   Policy
+	// seen is what the event says, in words.
+	seen string
 }
 
 // lineUp is how long, from its maximum on, an incident waits for who else wants to be
@@ -303,6 +308,15 @@ func (d *decision) announced(e Announced) {
 		}
 	}
 	d.Notices = kept
+}
+
+// counted says what a starter counted.
+func (d *decision) counted(l Levels) string {
+	text := fmt.Sprintf("%d of %d devices %s on %d nodes, %d wait; counted by %s", l.Now, l.Total, d.what(), l.Nodes, l.Held, clip(l.By, maxDevice))
+	if l.Unsure != "" {
+		text += ", and there may be more: " + l.Unsure
+	}
+	return text
 }
 
 // what the devices of the scope are.

@@ -37,8 +37,10 @@ type Notice struct {
 	Alert bool       `json:"alert,omitempty"`
 	Phase Phase      `json:"phase,omitempty"`
 	Actor string     `json:"actor"`
-	// Devices is how many it was about then.
+	// Devices is how many it was about then, and Seen what led to it: a count, or an
+	// operator's reason.
 	Devices int    `json:"devices,omitempty"`
+	Seen    string `json:"seen,omitempty"`
 	Text    string `json:"text"`
 }
 
@@ -51,7 +53,7 @@ func (d *decision) notify(kind NoticeKind, alert bool, text string) {
 
 func (d *decision) notifyAs(actor string, kind NoticeKind, alert bool, text string) {
 	d.NoticeSeq++
-	n := Notice{Seq: d.NoticeSeq, At: d.now, Kind: kind, Alert: alert, Phase: d.Phase, Actor: actor, Devices: d.Levels.Now, Text: clip(text, maxText)}
+	n := Notice{Seq: d.NoticeSeq, At: d.now, Kind: kind, Alert: alert, Phase: d.Phase, Actor: actor, Devices: d.Levels.Now, Seen: clip(d.seen, maxText), Text: clip(text, maxText)}
 	d.Notices = append(d.Notices, n)
 	d.Notices = d.Notices[max(len(d.Notices)-maxNotices, 0):]
 	d.Story = append(d.Story, n)

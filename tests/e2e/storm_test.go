@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,6 +56,42 @@ func in(phase incident.Phase) func(incident.Incident) bool {
 	return func(i incident.Incident) bool { return i.Phase == phase }
 }
 
+// killAmid kills the starter that leads, and the one that takes over from it, in the
+// middle of an incident. Meanwhile an answer says that nobody watches; whoever has just
+// begun goes on with the incident, and counts as many devices as before.
+func (c *cluster) killAmid(scope incident.Scope, nodes int, o *operator, observe func(string)) {
+	c.t.Helper()
+	counting := ""
+	told := func(i incident.Incident) bool {
+		return i.Phase == incident.Holding && i.Levels.By != counting && i.Levels.Now == nodes && i.Levels.Held == nodes
+	}
+	counting = c.awaitIncident(scope, "is told", 20*time.Second, told).Levels.By
+	observe("starter-standby")
+	c.eventually("the other starter stands by", 20*time.Second, func(context.Context) error {
+		if len(c.logged("starter-standby", "leader")) == 0 {
+			return errors.New("it takes no part")
+		}
+		return nil
+	})
+	if err := c.stack.KillPart("starter"); err != nil {
+		c.t.Fatal(err)
+	}
+	counting = c.awaitIncident(scope, "goes on under the one that stood by", 40*time.Second, told).Levels.By
+	if err := c.stack.KillPart("starter-standby"); err != nil {
+		c.t.Fatal(err)
+	}
+	c.eventually("it is said that nobody watches", 30*time.Second, func(context.Context) error {
+		if a := o.types(o.binary, "incidents"); a.code != 0 || !strings.Contains(a.err, "Sickbay itself can't see: no starter") {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	observe("starter-new")
+	first := c.awaitIncident(scope, "goes on under one that has just begun", 40*time.Second, told)
+	// Had it counted too few, the second report would end it.
+	c.awaitIncident(scope, "is told once more", 40*time.Second, func(i incident.Incident) bool { return told(i) && i.ReportedAt.After(first.ReportedAt) })
+}
+
 // U4. A driver that falls silent on twenty nodes at once is one incident: no device
 // gets a workflow or a mark by it, a fault meanwhile is marked as fast as ever, and when
 // the driver is back the incident ends by itself. Past its maximum it asks, and lets
@@ -69,7 +106,10 @@ func TestADriverThatFallsSilentEverywhereIsOneIncident(t *testing.T) {
 	}
 	storm := []string{"SICKBAY_INCIDENT_MAX=15s", "SICKBAY_INCIDENT_PACE=3s", "SICKBAY_INCIDENT_CALM=2s", "SICKBAY_STORM_GATHER=2s"}
 	c.process("worker", "worker", "", append(fastEnvironment(), storm...)...)
-	c.process("starter", "starter", "", append([]string{"SICKBAY_MARK_CHECK=1s"}, storm...)...)
+	observe := func(name string) {
+		c.process(name, "starter", "", append([]string{"SICKBAY_MARK_CHECK=1s"}, storm...)...)
+	}
+	observe("starter")
 	o, scope := c.operator(), incident.OfDriver(simnode.DefaultDriver)
 	c.eventually("the starter knows that all are well", 30*time.Second, func(context.Context) error {
 		if len(c.logged("starter", "levels compared")) == 0 {
@@ -86,6 +126,10 @@ func TestADriverThatFallsSilentEverywhereIsOneIncident(t *testing.T) {
 		0, "wait accepted for incident driver/gpu.example.com, which holds until")
 	if started := c.workflows(); started != 0 {
 		t.Errorf("%d device workflows of Unknown devices", started)
+	}
+	c.killAmid(scope, nodes, o, observe)
+	if started := c.workflows(); started != 0 {
+		t.Errorf("%d device workflows of Unknown devices after the starters were killed", started)
 	}
 
 	key := device.Key{Driver: simnode.DefaultDriver, Pool: "node-7", Device: "gpu-0"}

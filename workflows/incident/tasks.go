@@ -17,7 +17,9 @@ const ActivityAnnounce = "AnnounceIncident"
 
 // Announce is what that activity is given.
 type Announce struct {
-	Scope   incident.Scope    `json:"scope"`
+	Scope incident.Scope `json:"scope"`
+	// Since is when the incident began: there may be another of its scope later.
+	Since   time.Time         `json:"since,omitzero"`
 	Notices []incident.Notice `json:"notices"`
 }
 
@@ -36,7 +38,7 @@ func (r *runner) announce() {
 		Summary:             announcement(notices),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
-	r.announcing = workflow.ExecuteActivity(ctx, ActivityAnnounce, Announce{Scope: r.Incident.Scope, Notices: notices})
+	r.announcing = workflow.ExecuteActivity(ctx, ActivityAnnounce, Announce{Scope: r.Incident.Scope, Since: r.Incident.Since, Notices: notices})
 	r.announcedTo = notices[len(notices)-1].Seq
 }
 
