@@ -19,7 +19,7 @@ BENCH ?=
 # CORPUS is the folder of the replay corpus that `make record` writes, which is the
 # version's, and RECORDED the tests whose workflows it records.
 CORPUS ?= unreleased
-RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout
+RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout|TestIncidentsLive
 # PAGES are the tests that run the pages of the docs.
 PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestASecuredTemporal$$|TestWhateverRunsAsSickbay|TestOpenCasesGoOn
 # VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
@@ -121,8 +121,8 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 	go -C tests run ./bench $(BENCH)
 
 .PHONY: record
-record: parts ## record histories of device workflows for the replay corpus, as version CORPUS
-	RECORD_HISTORIES=$(CURDIR)/workflows/device/testdata/$(CORPUS) \
+record: parts ## record histories of device and incident workflows for the replay corpus, as version CORPUS
+	RECORD_HISTORIES=$(CURDIR)/workflows RECORD_CORPUS=$(CORPUS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
 
 .PHONY: pages

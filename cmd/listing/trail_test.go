@@ -8,6 +8,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -23,22 +24,28 @@ func trailDecision(t *testing.T, name, node string, seq int64, kind quarantine.N
 
 func TestATrailIsNarrowedByEveryFilterAndInOrder(t *testing.T) {
 	const dra, plugin = "gpu.example.com/node-0/gpu-0", "node-1|example.com/gpu|GPU-1"
+	of := func(scope incident.Scope, seq int64) directory.Decision {
+		at := time.Date(2026, 11, 30, 0, 0, int(seq), 0, time.UTC)
+		return directory.IncidentDecision(scope, at, incident.Notice{Seq: seq, At: at, Kind: incident.NoticeBegan, Actor: "sickbay"})
+	}
 	all := []directory.Decision{
+		of(incident.OfNode("node-7"), 5), of(incident.OfDriver("gpu.example.com"), 4),
 		trailDecision(t, plugin, "node-1", 3, quarantine.NoticeClosed, "sickbay"),
 		trailDecision(t, dra, "node-0", 2, quarantine.NoticeMessage, "oncall@example.com"),
 		trailDecision(t, dra, "node-0", 1, quarantine.NoticeOpened, "sickbay"),
 	}
-	key := all[1].Device
+	key := all[3].Device
 	for name, c := range map[string]struct {
 		filter TrailFilter
 		want   []int64
 	}{
-		"nothing":              {TrailFilter{}, []int64{1, 2, 3}},
+		"nothing":              {TrailFilter{}, []int64{1, 2, 3, 4, 5}},
 		"a device":             {TrailFilter{Devices: []device.Key{key}}, []int64{1, 2}},
-		"nodes":                {TrailFilter{Nodes: []string{"node-[1-9]"}}, []int64{3}},
+		"nodes":                {TrailFilter{Nodes: []string{"node-[1-9]"}}, []int64{3, 5}},
 		"a plugin's resource":  {TrailFilter{Drivers: []string{"example.com/gpu"}}, []int64{3}},
-		"a DRA driver":         {TrailFilter{Drivers: []string{"gpu.*"}}, []int64{1, 2}},
+		"a DRA driver":         {TrailFilter{Drivers: []string{"gpu.*"}}, []int64{1, 2, 4}},
 		"kinds":                {TrailFilter{Kinds: []string{"CaseOpened", "CaseClosed"}}, []int64{1, 3}},
+		"what is many":         {TrailFilter{Kinds: []string{"Incident*"}}, []int64{4, 5}},
 		"an actor":             {TrailFilter{Actors: []string{"*@example.com"}}, []int64{2}},
 		"what doesn't go both": {TrailFilter{Devices: []device.Key{key}, Kinds: []string{"CaseClosed"}}, nil},
 	} {

@@ -47,16 +47,23 @@ type Decision struct {
 }
 
 // IncidentKey is the name under which decisions about an incident are in the transitions:
-// that of its workflow, read as a device's. Whoever follows decisions about devices needs
-// to know nothing of incidents.
-func IncidentKey(scope string) device.Key {
-	name := incidentDriver + "/" + scope
-	if !strings.Contains(scope, "/") {
-		name += "/all"
+// that of its workflow, read as a device's, with the driver's version, or all, where a
+// device stands. Whoever follows decisions about devices needs to know nothing of
+// incidents.
+func IncidentKey(scope incident.Scope) device.Key {
+	part := "all"
+	if scope.Version != "" {
+		part = strings.Trim(strings.Map(func(r rune) rune {
+			if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+				return r
+			}
+			return '-'
+		}, strings.ToLower(scope.Version)), "-")
+		scope.Version = ""
 	}
-	key, err := device.ParseDRA(name)
-	if err != nil {
-		return device.Key{Driver: incidentDriver, Pool: "-", Device: "-"}
+	key, err := device.NewDRA(incidentDriver, scope.String(), part)
+	if err != nil { // its name could be no pool's
+		return device.Key{Driver: incidentDriver, Pool: "other", Device: "all"}
 	}
 	return key
 }
@@ -68,7 +75,7 @@ const incidentDriver = "incident"
 // IncidentDecision is a decision about an incident, which began at a time.
 func IncidentDecision(scope incident.Scope, since time.Time, n incident.Notice) Decision {
 	d := Decision{
-		Device: IncidentKey(scope.String()), Incident: scope.String(), Node: scope.Node,
+		Device: IncidentKey(scope), Incident: scope.String(), Node: scope.Node,
 		Notice: quarantine.Notice{
 			Seq: n.Seq, At: n.At, Kind: quarantine.NoticeKind(n.Kind), Alert: n.Alert, Phase: quarantine.Phase(n.Phase),
 			Actor: n.Actor, Seen: n.Seen, Text: n.Text,

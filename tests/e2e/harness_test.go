@@ -134,9 +134,9 @@ func (c *cluster) dialTemporal() {
 	}
 	c.t.Cleanup(temporal.Close)
 	c.temporal = temporal
-	if folder := os.Getenv("RECORD_HISTORIES"); folder != "" {
+	if workflows := os.Getenv("RECORD_HISTORIES"); workflows != "" {
 		// After the worker stopped and before the server does.
-		c.t.Cleanup(func() { c.record(folder) })
+		c.t.Cleanup(func() { c.record(workflows, os.Getenv("RECORD_CORPUS")) })
 	}
 	c.cases = devicewf.NewClient(temporal, taskQueue)
 }
