@@ -115,10 +115,12 @@ type Case struct {
 	Flaps         []time.Time `json:"flaps,omitempty"`
 	RememberUntil time.Time   `json:"rememberUntil,omitzero"`
 	Flapping      bool        `json:"flapping,omitempty"`
-	LeaseUntil    time.Time   `json:"leaseUntil,omitzero"`
-	CoolUntil     time.Time   `json:"coolUntil,omitzero"`
-	ForgetAt      time.Time   `json:"forgetAt,omitzero"`
-	LookAt        time.Time   `json:"lookAt,omitzero"`
+	// ByHandUntil is until when an operator quarantined the device by hand.
+	ByHandUntil time.Time `json:"byHandUntil,omitzero"`
+	LeaseUntil  time.Time `json:"leaseUntil,omitzero"`
+	CoolUntil   time.Time `json:"coolUntil,omitzero"`
+	ForgetAt    time.Time `json:"forgetAt,omitzero"`
+	LookAt      time.Time `json:"lookAt,omitzero"`
 	// Looks counts looks in a row that changed nothing, for the backoff.
 	Looks int `json:"looks,omitempty"`
 	// LookedAt is when the last look that could read was asked for; DoubtedAt is
@@ -266,6 +268,7 @@ func (c Case) NextWake(now time.Time) time.Time {
 	consider(c.GraceUntil)
 	consider(c.HalfAt)
 	consider(c.LeaseUntil)
+	consider(c.ByHandUntil)
 	consider(c.CoolUntil)
 	consider(c.ForgetAt)
 	consider(c.Mark.RetryAt)

@@ -179,7 +179,7 @@ func (d *decision) stepQuarantined() {
 	case d.absenceSettled():
 		d.enterGone()
 	case d.stepHeld():
-	case c.Advisory() && c.Phase == PhaseQuarantined && d.goodFor(d.p.Stability):
+	case c.Advisory() && c.Phase == PhaseQuarantined && d.goodFor(d.p.Stability) && !d.handHolds():
 		d.close(EndAdvisory, fmt.Sprintf("never kept out; healthy on live reads since %s", stamp(c.GoodSince)))
 	case !c.LeaseUntil.After(d.now):
 		d.expire()
@@ -254,6 +254,7 @@ func (d *decision) close(end End, why string) {
 	c.Phase, c.End = PhaseClosed, end
 	c.Waiting, c.LookAt, c.GraceUntil, c.LeaseUntil = WaitingForNothing, time.Time{}, time.Time{}, time.Time{}
 	c.CoolUntil, c.ForgetAt, c.Absence, c.Confirmed = time.Time{}, time.Time{}, nil, false
+	c.ByHandUntil = time.Time{}
 	c.MovedTo, c.HalfAt, c.Asking, c.Refused, c.Outage, c.OnTrial = "", time.Time{}, false, nil, nil, false
 	d.rememberFlap(end)
 	switch end {
@@ -311,7 +312,7 @@ func (d *decision) waitingInQuarantine() Waiting {
 		return WaitingForHealth
 	}
 	switch {
-	case c.MovedTo != "":
+	case c.MovedTo != "", d.handHolds() && !c.Held():
 		return WaitingForOperator
 	case c.Held():
 		c.CoolUntil = time.Time{}

@@ -84,10 +84,10 @@ func (d *drive) restsRestricted() []quarantine.Waiting {
 	switch {
 	case !w.listed:
 		return nil
-	case refused && c.Mark.State != quarantine.MarkInForce && !c.Advisory():
-		return []quarantine.Waiting{quarantine.WaitingForMark}
 	case c.Mark.State == quarantine.MarkHeld && !w.notTheDevice() && (c.Evidence().Live() || !d.driverBack()):
 		return d.restsHeld()
+	case refused && c.Mark.State != quarantine.MarkInForce && !c.Advisory():
+		return []quarantine.Waiting{quarantine.WaitingForMark}
 	case w.out():
 		return []quarantine.Waiting{quarantine.WaitingForNode}
 	case w.faulty():
@@ -172,7 +172,7 @@ func (d *drive) hold(t *rapid.T) {
 	// At most: the backoff's first looks, then one each twenty minutes, or one a
 	// lease and one after each mark; a refused mark is tried once a minute.
 	if most := 40 + 4*int(limit/time.Hour); d.looks > most {
-		t.Errorf("%d looks in %s of a world that holds still, want at most %d", d.looks, limit, most)
+		t.Errorf("%d looks in %s of a world that holds still, want at most %d\n%s", d.looks, limit, most, encode(t, d.c))
 	}
 	if most := 20 + int(limit/d.p.MarkRetry); d.writes > most {
 		t.Errorf("%d mark commands in %s of a world that holds still, want at most %d", d.writes, limit, most)

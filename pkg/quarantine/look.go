@@ -223,6 +223,9 @@ func (d *decision) scheduleLook(asked time.Time) {
 		}
 	case c.Absence != nil:
 		pause = max(pause, c.Absence.SettledAt.Sub(d.now))
+	case c.Phase == PhaseQuarantined && c.unmarked() && d.handHolds():
+		// However healthy it is, that ends nothing before the operator's time is over.
+		pause = min(max(pause*patience, c.Mark.RetryAt.Sub(d.now)), c.ByHandUntil.Sub(d.now))
 	case c.Phase == PhaseQuarantined && c.Advisory():
 		window = d.p.Stability
 		if !promising {

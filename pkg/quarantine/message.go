@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 // Verb is what an operator asks for.
@@ -16,6 +19,8 @@ const (
 	VerbRepaired Verb = "repaired"
 	// VerbRetire takes the device out until it is repaired or replaced.
 	VerbRetire Verb = "retire"
+	// VerbQuarantine takes the device out by hand, until a time.
+	VerbQuarantine Verb = "quarantine"
 	// VerbExtend extends the record's lease.
 	VerbExtend Verb = "extend"
 	// VerbEvict asks for the holders to be evicted.
@@ -25,7 +30,7 @@ const (
 )
 
 // Verbs lists all verbs, in the order in which help texts show them.
-var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbExtend, VerbEvict, VerbWait}
+var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbQuarantine, VerbExtend, VerbEvict, VerbWait}
 
 // maxWords bounds the operators' words that a case remembers.
 const maxWords = 8
@@ -40,7 +45,7 @@ type Message struct {
 	Verb   Verb   `json:"verb"`
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
-	// For is how long an extend lasts; zero means the policy's lease.
+	// For is how long an extend or a quarantine lasts; zero means the policy's lease.
 	For time.Duration `json:"for,omitempty"`
 	// Malformed is set when the payload could not be read; it is refused on
 	// record and never dropped.
@@ -75,7 +80,7 @@ func Refuse(c Case, m Message) error {
 		return refuse("actor is %d bytes long; want at most %d", cost(m.Actor), maxName)
 	case cost(m.Reason) > maxReason:
 		return refuse("reason is %d bytes long; want at most %d", cost(m.Reason), maxReason)
-	case !c.Open():
+	case !c.Open() && m.Verb != VerbQuarantine:
 		return refuse("the device has no open case")
 	}
 	return refuseInPhase(c, m, refuse)
@@ -105,6 +110,13 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		if c.Phase != PhaseQuarantined && c.Phase != PhaseRestricted {
 			return refuse("it is %s; only a quarantined or restricted device can be retired", c.Phase)
 		}
+	case VerbQuarantine:
+		switch {
+		case c.Open() && c.Phase != PhaseSuspect && c.Phase != PhaseRestricted:
+			return refuse("it is %s already; send extend to keep its record longer, or retire", c.Phase)
+		case m.For < 0 || m.For > maxExtension:
+			return refuse("for is %s; want a positive duration, at most %s; what lasts longer is extended, or retired", m.For, maxExtension)
+		}
 	case VerbExtend:
 		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired && c.Phase != PhaseRestricted {
 			return refuse("it is %s and its record has no lease", c.Phase)
@@ -122,6 +134,33 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 		return refuse("no such message; want one of %v", Verbs)
 	}
 	return nil
+}
+
+// byHand takes the device out for an operator's reason, whatever its health. The case
+// has the same life as any other: the mark, its permit, the gates. Until the time that
+// the operator gave, nothing that is healthy about the device ends it.
+func (d *decision) byHand(m Message) {
+	why := reason.Match{
+		Code: reason.ByHand, Severity: reason.SeverityMajor, Action: reason.ActionQuarantine, Closes: reason.ClosesByGates,
+		Scope: device.ScopeInstance, Rule: "sickbay/by-hand",
+	}
+	message := clip(m.Reason, maxMessage)
+	if d.c.Open() {
+		d.c.Phase = PhaseQuarantined
+		d.raise(why, message)
+	} else {
+		d.open(PhaseQuarantined, why, message)
+	}
+	c := &d.c
+	c.Actor, c.Confirmed = clip(m.Actor, maxName), true
+	d.enterQuarantine()
+	lasts := m.For
+	if lasts == 0 {
+		lasts = d.p.Lease
+	}
+	c.ByHandUntil = d.now.Add(lasts)
+	c.LeaseUntil = later(c.LeaseUntil, c.ByHandUntil)
+	d.lookBy(d.now)
 }
 
 // standing names the phase, and what is waited for.
@@ -155,12 +194,17 @@ func (d *decision) message(m Message) {
 		return
 	}
 	d.seen = fmt.Sprintf("%s: %s", m.Verb, m.Reason)
+	if m.Verb == VerbQuarantine {
+		d.byHand(m)
+	}
 	c.Words = append(c.Words, Word{Verb: m.Verb, Actor: m.Actor, Reason: m.Reason, At: d.now})
 	if extra := len(c.Words) - maxWords; extra > 0 {
 		c.Words = c.Words[extra:]
 	}
 	text := fmt.Sprintf("%s accepted", m.Verb)
 	switch m.Verb {
+	case VerbQuarantine:
+		text = fmt.Sprintf("quarantined by hand until %s (%s); it comes back by its gates", stamp(c.ByHandUntil), m.Reason)
 	case VerbRelease:
 		text = "release accepted: the reason is closed; the device stays out until the gates are passed"
 		if c.Phase == PhaseRestricted {
@@ -193,3 +237,6 @@ func (d *decision) message(m Message) {
 	}
 	d.notifyAs(m.Actor, NoticeMessage, true, text)
 }
+
+// handHolds tells whether an operator's hand keeps the device out still.
+func (d *decision) handHolds() bool { return d.c.ByHandUntil.After(d.now) }

@@ -84,10 +84,10 @@ func TestAnOperatorsWordIsAcceptedOrRefusedWithItsReason(t *testing.T) {
 			"closed":  "wait refused for " + name + ": the device has no open case",
 		},
 		"destroy": {
-			"held": "destroy refused for " + name + ": no such message; want one of [release repaired retire extend evict wait]",
+			"held": "destroy refused for " + name + ": no such message; want one of [release repaired retire quarantine extend evict wait]",
 		},
 		"": {
-			"held": "a message without a name refused for " + name + ": no such message; want one of [release repaired retire extend evict wait]",
+			"held": "a message without a name refused for " + name + ": no such message; want one of [release repaired retire quarantine extend evict wait]",
 		},
 	}
 	for verb, phases := range answers {

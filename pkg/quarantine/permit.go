@@ -76,8 +76,12 @@ func (d *decision) markHeld(e MarkReported) {
 		d.notify(NoticeMarkHeld, true, "no permit for its mark now: "+detail)
 	}
 	m.Detail = detail
-	if d.c.LookAt.IsZero() {
-		d.lookBy(d.now.Add(d.pause(d.c.Looks)))
+	switch c := &d.c; {
+	case c.LookAt.IsZero():
+		d.lookBy(d.now.Add(d.pause(c.Looks)))
+	case c.GoodSince.IsZero() && !c.DoubtedAt.After(c.LookedAt) && !c.LookedAt.IsZero():
+		// The look before it asks again is soon enough.
+		c.LookAt = later(m.RetryAt, c.LookHeld)
 	}
 }
 
@@ -98,7 +102,7 @@ func (d *decision) stepHeld() (closed bool) {
 	switch {
 	case c.Mark.State != MarkHeld:
 		return false
-	case c.Phase == PhaseQuarantined && d.goodFor(d.hysteresis()):
+	case c.Phase == PhaseQuarantined && d.goodFor(d.hysteresis()) && !d.handHolds():
 		d.close(EndNeverMarked, fmt.Sprintf("held since %s and never marked; healthy on live reads since %s", stamp(c.Mark.HeldSince), stamp(c.GoodSince)))
 		return true
 	case c.Mark.RetryAt.After(d.now):
@@ -106,7 +110,7 @@ func (d *decision) stepHeld() (closed bool) {
 	case c.LookedAt.Before(c.Mark.RetryAt):
 		d.lookBy(d.now)
 		return false
-	case !c.GoodSince.IsZero():
+	case !c.GoodSince.IsZero() && !d.handHolds():
 		// It looks well now: the end of the window decides.
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 // paths are the ways in which a device may be reached and kept out.
@@ -292,7 +293,7 @@ func TestUnknownAloneNeverDoesMoreThanRestrict(t *testing.T) {
 				retired := false
 				actions[""] = func(t *rapid.T) {
 					// An operator's word may do more than Unknown does alone.
-					if retired = retired || d.c.Phase == quarantine.PhaseRetired; retired {
+					if retired = retired || d.c.Phase == quarantine.PhaseRetired || d.c.Reason.Code == reason.ByHand; retired {
 						return
 					}
 					for _, command := range d.owed {

@@ -83,6 +83,8 @@ func (c *Catalogue) Meaning(code Code) string {
 		return "Another card stands behind the device's name, and has proven nothing yet."
 	case Adopted:
 		return "A mark was found whose case is unknown; what the mark says is kept."
+	case ByHand:
+		return "An operator quarantined the device by hand, for the reason that they gave."
 	}
 	meant := func(r Rule) bool { return r.Code == code && r.Meaning != "" }
 	for _, rules := range [][]compiled{c.site, c.builtin} {

@@ -200,7 +200,7 @@ func TestTheStrongestOfSeveralStatementsCounts(t *testing.T) {
 // its own, its code is a label value, its verdict says what closes it.
 func TestEveryBuiltinRuleIsCompleteAndReachable(t *testing.T) {
 	label := regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
-	own := []reason.Code{reason.HealthUnknown, reason.DeviceMissing, reason.HardwareReplaced, reason.Adopted}
+	own := []reason.Code{reason.HealthUnknown, reason.DeviceMissing, reason.HardwareReplaced, reason.Adopted, reason.ByHand}
 	names := map[string]bool{}
 	for _, r := range reason.Builtin().Rules() {
 		if names[r.Name] {

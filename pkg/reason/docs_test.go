@@ -44,7 +44,7 @@ func TestTheReasonTableInTheDocsIsCurrent(t *testing.T) {
 	if string(text) != want {
 		t.Errorf("%s is not current: run go generate ./pkg/reason", docsPath)
 	}
-	for _, code := range []reason.Code{reason.HealthUnknown, reason.PluginAbsent, reason.HealthFlapping, reason.DeviceMissing, reason.HardwareReplaced, reason.Adopted} {
+	for _, code := range []reason.Code{reason.HealthUnknown, reason.PluginAbsent, reason.HealthFlapping, reason.DeviceMissing, reason.HardwareReplaced, reason.Adopted, reason.ByHand} {
 		if row := fmt.Sprintf("| `%s` | %s |", code, reason.Builtin().Meaning(code)); !strings.Contains(string(text), row) {
 			t.Errorf("%s doesn't explain %s as its cases do: %s", docsPath, code, row)
 		}

@@ -40,7 +40,7 @@ var ErrOverrides = errors.New("site catalogue")
 func ownCodes() []Code {
 	return []Code{
 		UnhealthyWithoutMessage, UnrecognizedMessage, XidUnrecognized,
-		HealthUnknown, PluginAbsent, HealthFlapping, DeviceMissing, HardwareReplaced, Adopted,
+		HealthUnknown, PluginAbsent, HealthFlapping, DeviceMissing, HardwareReplaced, Adopted, ByHand,
 	}
 }
 

@@ -38,6 +38,8 @@ const (
 	HardwareReplaced Code = "HardwareReplaced"
 	// Adopted: a mark was found whose case is unknown; what it says is kept.
 	Adopted Code = "Adopted"
+	// ByHand: an operator quarantined the device, for a reason of their own.
+	ByHand Code = "ByHand"
 )
 
 // Severity orders reasons. Inside a case it only rises.

@@ -181,6 +181,8 @@ func describeVerb(verb quarantine.Verb) string {
 		return "The device was repaired; attempts start over."
 	case quarantine.VerbRetire:
 		return "Take the device out until it is repaired or replaced."
+	case quarantine.VerbQuarantine:
+		return "Take the device out by hand until a time, whatever its health says."
 	case quarantine.VerbExtend:
 		return "Extend the quarantine's lease."
 	case quarantine.VerbEvict:

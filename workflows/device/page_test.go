@@ -103,7 +103,8 @@ func TestAPageOffersWhatTheCaseTakes(t *testing.T) {
 		c := quarantine.Case{Device: key, Phase: phase}
 		page := shown(c)
 		for _, verb := range quarantine.Verbs {
-			takes := quarantine.Refuse(c, quarantine.Message{Verb: verb, Actor: "oncall@example.com", Reason: "a spare came"}) == nil
+			// A case that is over has no workflow to send anything to.
+			takes := c.Open() && quarantine.Refuse(c, quarantine.Message{Verb: verb, Actor: "oncall@example.com", Reason: "a spare came"}) == nil
 			if offered := strings.Contains(page, fmt.Sprintf("- Send `%s`: ", verb)); offered != takes {
 				t.Errorf("%s: the page offers %s: %t, and it is taken: %t\n%s", phase, verb, offered, takes, page)
 			}

@@ -380,6 +380,9 @@ func (l *life) message() signal {
 	if s.name == string(quarantine.VerbRetire) {
 		l.because("an operator retired it")
 	}
+	if s.name == string(quarantine.VerbQuarantine) {
+		l.because("an operator quarantined it")
+	}
 	return s
 }
 
