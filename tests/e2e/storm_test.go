@@ -155,6 +155,8 @@ func TestADriverThatFallsSilentEverywhereIsOneIncident(t *testing.T) {
 	o.wants("the incidents", list, 0, "driver/gpu.example.com", "Storm", "Holding")
 	story := o.types(o.binary, "incident", scope.String())
 	o.wants("the incident's story", story, 0, "20 of 20 devices in driver/gpu.example.com are Unknown at once", "IncidentMessage by oncall@example.com", "Next: its devices are well again, or one by one")
+	o.wants("the trail", o.types(o.binary, "audit", "--kind", "Incident*"), 0,
+		"incident/driver/gpu.example.com/all", "IncidentBegan", "20 of 20 devices Unknown on 20 nodes", "IncidentMessage", "wait: the driver is being upgraded", "IncidentTakenOver")
 	var told struct {
 		Incidents []struct{ Name, Phase string }
 	}
