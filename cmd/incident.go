@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -312,11 +311,9 @@ func runIncidentWord(ctx context.Context, streams Streams, flags incidentFlags, 
 		return &usageError{err}
 	}
 	if flags.actor == "" {
-		who, err := user.Current()
-		if err != nil {
-			return &usageError{fmt.Errorf("who says so? Nothing tells the user's name (%w); say it with --actor", err)}
+		if flags.actor, err = userName(); err != nil {
+			return err
 		}
-		flags.actor = who.Username
 	}
 	incidents, temporal, err := connectWords()
 	if err != nil {
