@@ -103,14 +103,7 @@ func (c *Client) Open(ctx context.Context, key device.Key, event quarantine.Even
 	if err != nil {
 		return err
 	}
-	options := client.StartWorkflowOptions{
-		ID:                       ID(key),
-		TaskQueue:                c.queue,
-		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		StaticSummary:            "Health of " + key.String(),
-		WorkflowTaskTimeout:      taskTimeout,
-	}
+	options := c.startOptions(key)
 	_, err = c.temporal.SignalWithStartWorkflow(ctx, options.ID, name, payload, options, WorkflowType, NewState(key))
 	if err != nil {
 		return fmt.Errorf("signal %s with start of workflow %s: %w", name, options.ID, err)
@@ -295,6 +288,36 @@ func (c *Client) Send(ctx context.Context, key device.Key, m quarantine.Message)
 		return Answer{}, err
 	}
 	return answer, nil
+}
+
+// Begin delivers an operator's message that a device without a case takes too: its
+// workflow begins with it if there is none. It needs a worker that runs.
+func (c *Client) Begin(ctx context.Context, key device.Key, m quarantine.Message) (Answer, error) {
+	start := c.temporal.NewWithStartWorkflowOperation(c.startOptions(key), WorkflowType, NewState(key))
+	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: client.UpdateWorkflowOptions{
+			WorkflowID: ID(key), UpdateName: string(m.Verb), WaitForStage: client.WorkflowUpdateStageCompleted,
+			Args: []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}},
+		},
+	})
+	if err != nil {
+		return Answer{}, fmt.Errorf("send %s with start of workflow %s: %w", m.Verb, ID(key), err)
+	}
+	var answer Answer
+	return answer, handle.Get(ctx, &answer)
+}
+
+// startOptions are those of each device's workflow.
+func (c *Client) startOptions(key device.Key) client.StartWorkflowOptions {
+	return client.StartWorkflowOptions{
+		ID:                       ID(key),
+		TaskQueue:                c.queue,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		StaticSummary:            "Health of " + key.String(),
+		WorkflowTaskTimeout:      taskTimeout,
+	}
 }
 
 func noCase(err error) bool {

@@ -1,0 +1,172 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sickbay-dev/sickbay/cmd/listing"
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+)
+
+// handFlags are those of `sickbay quarantine`.
+type handFlags struct {
+	actor, reason, until string
+	lasts                time.Duration
+}
+
+func newQuarantine(streams Streams) *cobra.Command {
+	var flags handFlags
+	command := &cobra.Command{
+		Use:   "quarantine DEVICE|pool/DRIVER/POOL|node/NAME --reason TEXT",
+		Short: "Takes a device, a pool or a node's devices out by hand",
+		Long: `Opens a case for each device that is named, whatever its health says, as if it had
+a fault: a mark where the mode is enforce, the budgets, the gates on its way back. A
+device that is only suspected or restricted gets its case turned into that; one that
+is quarantined already is left as it is, and said.
+
+A node's devices are taken one by one: Pods that need none of them still go there.
+Nobody is evicted. Until the time that is given, nothing that looks healthy ends the
+case; after it, its gates decide.
+` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
+		Example: `  sickbay quarantine gpu.example.com/anvil-07/gpu-3 --for 48h --reason 'it runs hot'
+  sickbay quarantine node/anvil-07 --until 2026-12-24T08:00:00Z --reason 'coolant leak'`,
+		GroupID: groupPeople,
+		Args:    oneTarget,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runQuarantine(cmd.Context(), streams, flags, args[0])
+		},
+	}
+	set := command.Flags()
+	set.StringVar(&flags.reason, "reason", "", "why; it is put on record")
+	set.StringVar(&flags.actor, "actor", "", "who says so; the user's name where it is left out")
+	set.DurationVar(&flags.lasts, "for", 0, "how long, at most 720h; as long as a record's lease (SICKBAY_LEASE) where neither is given")
+	set.StringVar(&flags.until, "until", "", "until when, as RFC 3339: 2026-12-24T08:00:00Z")
+	command.MarkFlagsMutuallyExclusive("for", "until")
+	return command
+}
+
+func oneTarget(cmd *cobra.Command, args []string) error {
+	switch len(args) {
+	case 1:
+		return nil
+	case 0:
+		return &usageError{errors.New("quarantine what? Name a device as `sickbay devices` does, pool/DRIVER/POOL or node/NAME")}
+	}
+	return &usageError{fmt.Errorf("%s takes one device, pool or node, not %q", cmd.CommandPath(), args)}
+}
+
+// lasting is how long a quarantine by hand is to last, from what was typed.
+func (f handFlags) lasting(now time.Time) (time.Duration, error) {
+	if f.until == "" {
+		if f.lasts < 0 {
+			return 0, &usageError{fmt.Errorf("--for %s: want a time from now on", f.lasts)}
+		}
+		return f.lasts, nil
+	}
+	until, err := time.Parse(time.RFC3339, f.until)
+	if err != nil {
+		return 0, &usageError{fmt.Errorf("--until %q: want a time like 2026-12-24T08:00:00Z", f.until)}
+	}
+	if !until.After(now) {
+		return 0, &usageError{fmt.Errorf("--until %s is over", f.until)}
+	}
+	return until.Sub(now), nil
+}
+
+func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target string) error {
+	if strings.TrimSpace(flags.reason) == "" {
+		return &usageError{errors.New("quarantine without a reason: say why with --reason")}
+	}
+	lasts, err := flags.lasting(time.Now())
+	if err != nil {
+		return err
+	}
+	m := quarantine.Message{Verb: quarantine.VerbQuarantine, Actor: flags.actor, Reason: flags.reason, For: lasts}
+	if m.Actor == "" {
+		if m.Actor, err = userName(); err != nil {
+			return err
+		}
+	}
+	var set config.Client
+	if err := config.Load(&set); err != nil {
+		return err
+	}
+	keys, err := namedBy(ctx, set, target)
+	if err != nil {
+		return err
+	}
+	temporal, err := connectTemporal(set.Temporal, "sickbay-quarantine", slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	cases := devicewf.NewClient(temporal, set.Temporal.TaskQueue)
+	var refused []string
+	for _, key := range keys {
+		call, cancel := context.WithTimeout(ctx, readLimit)
+		answer, err := cases.Begin(call, key, m)
+		cancel()
+		if err != nil {
+			refused = append(refused, err.Error())
+			continue
+		}
+		fmt.Fprintln(streams.Out, answer.Text)
+	}
+	switch {
+	case len(refused) == len(keys):
+		return errors.New(strings.Join(refused, "\n"))
+	case len(refused) > 0:
+		return warn(streams, nil, refused)
+	}
+	return nil
+}
+
+// namedBy finds the devices that a target names. Those of a pool or a node are looked up
+// in the cluster; a single one is taken at its word, for it may be gone from all lists.
+func namedBy(ctx context.Context, set config.Client, target string) ([]device.Key, error) {
+	kind, name, _ := strings.Cut(target, "/")
+	if kind != "pool" && kind != "node" {
+		key, err := device.ParseKey(strings.TrimPrefix(target, "device/"))
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("%w; name a device as `sickbay devices` does, pool/DRIVER/POOL or node/NAME", err)}
+		}
+		return []device.Key{key}, nil
+	}
+	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-quarantine", nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	read, err := listing.Read(ctx, listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()})
+	if err != nil {
+		return nil, err
+	}
+	var keys []device.Key
+	for _, d := range listing.Join(read, nil, time.Now()).Devices {
+		inPool := kind == "pool" && d.Key.Path() == device.PathDRA && d.Key.Driver+"/"+d.Key.Pool == name
+		if inPool || kind == "node" && d.Node == name {
+			keys = append(keys, d.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, &noDevices{fmt.Errorf("%s has no devices that anybody lists or holds; `sickbay devices` shows all", target)}
+	}
+	slices.SortFunc(keys, device.Key.Compare)
+	return keys, nil
+}
+
+// noDevices is an error about a pool or node that has none.
+type noDevices struct{ error }
+
+func (e *noDevices) Unwrap() []error { return []error{e.error, listing.ErrNotFound} }
