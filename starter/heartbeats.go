@@ -20,8 +20,8 @@ const leases = "leases"
 
 // heartbeats lists the Leases of all nodes every so often, while this starter leads and
 // any node has devices that something is known of: four requests a minute, answered from
-// the API server's cache, where a watch would bring every renewal of every node, a
-// hundred a second on a thousand nodes.
+// the API server's cache. A watch would bring every renewal of every node, which takes the
+// starter many times as much (docs/decisions/0012 has what was measured).
 type heartbeats struct {
 	leases  coordinationv1.LeaseInterface
 	tracker *tracker

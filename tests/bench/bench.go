@@ -175,9 +175,9 @@ func (b *bench) take(count int) []device.Key {
 	return taken
 }
 
-// rest is the pause between two faults, in which the case of the first comes to
+// breather is the pause between two faults, in which the case of the first comes to
 // rest: its mark is announced and its holders are looked for.
-const rest = 2500 * time.Millisecond
+const breather = 2500 * time.Millisecond
 
 // oneAtATime breaks one device after the other, and returns the latencies.
 func (b *bench) oneAtATime(ctx context.Context, count int) (durations, error) {
@@ -196,7 +196,7 @@ func (b *bench) oneAtATime(ctx context.Context, count int) (durations, error) {
 			fmt.Fprintf(os.Stderr, "%d of %d faults marked\n", i+1, count)
 		}
 		select {
-		case <-time.After(rest):
+		case <-time.After(breather):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -17,7 +17,12 @@ func smallSizes() sizes {
 	}
 }
 
-func TestMain(m *testing.M) { product.Main(m) }
+func TestMain(m *testing.M) {
+	if renewing() {
+		return
+	}
+	product.Main(m)
+}
 
 func binary(t *testing.T) string {
 	t.Helper()
@@ -51,6 +56,7 @@ func TestAHealthyFleetCostsNoWorkflow(t *testing.T) {
 	r, err := measureFleetOn(t.Context(), st, binary(t), smallSizes())
 	wantReport(t, r, err, "| open workflows | 0 |", "| signals sent | 0 |", "| starter |", "| worker |", "entries")
 	compareWithGenerated(t, st)
+	readLeases(t, st)
 }
 
 // The same with a generated fleet, of which every device is listed, and in which a
@@ -68,6 +74,20 @@ func TestAStormOfUnknownsIsOneIncident(t *testing.T) {
 	s.storm = storming{nodes: 50, watch: 12 * time.Second, grace: 4 * time.Second, settings: []string{"SICKBAY_STORM_GATHER=2s", "SICKBAY_INCIDENT_CALM=3s"}}
 	r, err := measureStorm(t.Context(), binary(t), "", s)
 	wantReport(t, r, err, "| device workflows, ever | 0 |", "| requests to write marks | 0 |", "| requests to write, evict or delete Pods | 0 |", "| starter |")
+}
+
+// readLeases measures what reading the Leases of nodes costs: a request each time that
+// they are listed.
+func readLeases(t *testing.T, st *stack.Stack) {
+	t.Helper()
+	r, err := measureLeasesOn(t.Context(), st, sizes{leaseNodes: []int{40}, window: 2 * time.Second})
+	wantReport(t, r, err, "| 40 | not at all | 0 |", "| 40 | listed every 15 s | 1 |", "| 40 | watched | 2 |")
+}
+
+// A watch Pod's process has little memory of its own.
+func TestAWatchPodsProcessIsSmall(t *testing.T) {
+	r, err := measureWatchPod(t.Context(), binary(t), "", sizes{})
+	wantReport(t, r, err, "Anonymous", "Rss")
 }
 
 // A gate that doesn't hold is an error that names the count and its bound.

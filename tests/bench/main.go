@@ -11,11 +11,14 @@
 //     and needs to list all of it
 //   - storm: what it costs when all devices of a fleet go Unknown at once, and what
 //     becomes of them: one incident, no case, no mark
+//   - leases: what it costs to list the Leases of all nodes every so often, and to watch
+//     them, on the real API server
+//   - watchpod: what the process of a watch Pod has in memory
 //
 // Counts are gates: where one is past its bound, the bench says so and fails. Seconds
 // and megabytes are reported.
 //
-//	go run ./bench [--parts marks,fleet,generated,storm] [--help]
+//	go run ./bench [--parts marks,fleet,generated,storm,leases,watchpod] [--help]
 package main
 
 import (
@@ -26,6 +29,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -46,11 +50,16 @@ type sizes struct {
 	generatedFault int
 	window         time.Duration
 	storm          storming
+	leaseNodes     []int
 }
 
 func main() {
+	if renewing() {
+		return
+	}
 	var s sizes
-	parts := flag.String("parts", "marks,fleet,generated,storm", "what to measure")
+	parts := flag.String("parts", strings.Join(partNames(), ","), "what to measure")
+	leaseNodes := flag.String("lease-nodes", "1000,10000", "how many nodes' Leases are read, one number after the other")
 	binary := flag.String("binary", "", "sickbay to measure; default is to build this clone's")
 	kubernetes := flag.String("kubernetes", "1.37", "version of the control plane: 1.36 or 1.37")
 	flag.IntVar(&s.faults, "faults", 200, "faults, one at a time")
@@ -66,6 +75,14 @@ func main() {
 	flag.DurationVar(&s.storm.watch, "storm-watch", 3*time.Minute, "how long the storm is watched")
 	flag.DurationVar(&s.storm.grace, "storm-grace", time.Minute, "the cases' window, which is to be over by then")
 	flag.Parse()
+	for text := range strings.SplitSeq(*leaseNodes, ",") {
+		count, err := strconv.Atoi(text)
+		if err != nil || count < 1 {
+			fmt.Fprintf(os.Stderr, "bench: --lease-nodes %q: want numbers of nodes, like 1000,10000\n", *leaseNodes)
+			os.Exit(2)
+		}
+		s.leaseNodes = append(s.leaseNodes, count)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *binary, *kubernetes, strings.Split(*parts, ","), s); err != nil {
@@ -74,14 +91,31 @@ func main() {
 	}
 }
 
+// part is one of the parts of the bench.
+type part struct {
+	name    string
+	measure func(context.Context, string, string, sizes) (report, error)
+}
+
+func known() []part {
+	return []part{
+		{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}, {"storm", measureStorm},
+		{"leases", measureLeases}, {"watchpod", measureWatchPod},
+	}
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range known() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 func run(ctx context.Context, binary, kubernetes string, parts []string, s sizes) error {
-	known := []struct {
-		name    string
-		measure func(context.Context, string, string, sizes) (report, error)
-	}{{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}, {"storm", measureStorm}}
-	for _, part := range parts {
-		if part != "marks" && part != "fleet" && part != "generated" && part != "storm" {
-			return fmt.Errorf("--parts %q: want some of marks, fleet, generated, storm", part)
+	for _, name := range parts {
+		if !slices.Contains(partNames(), name) {
+			return fmt.Errorf("--parts %q: want some of %s", name, strings.Join(partNames(), ", "))
 		}
 	}
 	if binary == "" {
@@ -96,7 +130,7 @@ func run(ctx context.Context, binary, kubernetes string, parts []string, s sizes
 	}
 	fmt.Println(machine())
 	var broken []error
-	for _, part := range known {
+	for _, part := range known() {
 		if !slices.Contains(parts, part.name) {
 			continue
 		}
