@@ -6,6 +6,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 )
 
 // Exit codes, part of the command line's interface.
@@ -46,7 +47,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.Is(err, errUsage), errors.Is(err, config.ErrConfig), errors.Is(err, device.ErrKey):
+	case errors.Is(err, errUsage), errors.Is(err, config.ErrConfig), errors.Is(err, device.ErrKey), errors.Is(err, policy.ErrPolicy):
 		return ExitUsage
 	case errors.Is(err, errPartial):
 		return ExitPartial

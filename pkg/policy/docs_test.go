@@ -1,0 +1,96 @@
+package policy_test
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
+)
+
+var update = flag.Bool("update", false, "write the table in docs/policy.md anew")
+
+const (
+	page     = "../../docs/policy.md"
+	tableTop = "<!-- The table is made from pkg/policy: go test ./pkg/policy -update -->\n\n"
+	tableEnd = "\n<!-- end of the table -->\n"
+)
+
+func TestThePolicyPageShowsEveryFieldAsItIs(t *testing.T) {
+	content := readPage(t)
+	before, rest, found := strings.Cut(content, tableTop)
+	shown, after, ended := strings.Cut(rest, tableEnd)
+	if !found || !ended {
+		t.Fatalf("%s has no table: want it between %q and %q", page, tableTop, tableEnd)
+	}
+	var table strings.Builder
+	if err := policy.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	if shown == table.String() {
+		return
+	}
+	if !*update {
+		t.Fatalf("the table of %s isn't what pkg/policy says; write it anew with: go test ./pkg/policy -update", page)
+	}
+	if err := os.WriteFile(page, []byte(before+tableTop+table.String()+tableEnd+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestTheExamplesOfThePolicyPageAreRead(t *testing.T) {
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readPage(t), -1)
+	if len(examples) < 3 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	for _, example := range examples {
+		if _, err := policy.Parse([]byte(example[1])); err != nil {
+			t.Errorf("%v in\n%s", err, example[1])
+		}
+	}
+}
+
+// The variables that hold where a policy says nothing are ones that there are, and their
+// values are ones that a policy may have.
+func TestTheTableNamesVariablesThatThereAre(t *testing.T) {
+	var table strings.Builder
+	if err := policy.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{}
+	for _, v := range append(config.Variables(config.Worker{}), config.Variables(config.Starter{})...) {
+		known[v.Name] = v.Default
+	}
+	named := regexp.MustCompile("(?m)^\\| `([^`]+)` .*`(SICKBAY_[A-Z_]+)` \\|$").FindAllStringSubmatch(table.String(), -1)
+	if len(named) < 20 {
+		t.Fatalf("%d rows name a variable", len(named))
+	}
+	for _, row := range named {
+		initial, there := known[row[2]]
+		if !there {
+			t.Errorf("%s: there is no variable %s", row[1], row[2])
+			continue
+		}
+		text := head
+		if section, field, nested := strings.Cut(row[1], "."); nested {
+			text += section + ": {" + field + ": " + initial + "}"
+		} else {
+			text += row[1] + ": " + initial
+		}
+		if _, err := policy.Parse([]byte(text)); err != nil {
+			t.Errorf("the default of %s is refused as a policy: %v", row[2], err)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+const (
+	// APIVersion and Kind are what every policy begins with.
+	APIVersion = "sickbay.dev/v1"
+	Kind       = "Policy"
+	// ConfigMapName and ConfigMapKey are where it stands, in Sickbay's namespace.
+	ConfigMapName = "sickbay-policy"
+	ConfigMapKey  = "policy.yaml"
+)
+
+// Document is a policy as it is written. What isn't said is nil.
+type Document struct {
+	APIVersion string `yaml:"apiVersion" oneof:"sickbay.dev/v1" desc:"Form of this object."`
+	Kind       string `yaml:"kind" oneof:"Policy" desc:"What it is."`
+	// Mode, Quarantine and ReportingDelay hold for all devices.
+	Mode           *quarantine.Mode `yaml:"mode,omitempty" oneof:"observe enforce" env:"SICKBAY_MODE" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
+	Quarantine     *Quarantine      `yaml:"quarantine,omitempty" desc:"How cases go on."`
+	ReportingDelay *Duration        `yaml:"reportingDelay,omitempty" min:"1s" max:"1h" env:"SICKBAY_REPORTING_DELAY" desc:"How long after the fact the health in a Pod's status may still be the old one. Health that comes back has to stay good for no shorter than that."`
+	Incidents      *Incidents       `yaml:"incidents,omitempty" desc:"How long many devices at once are held."`
+	Budgets        *Budgets         `yaml:"budgets,omitempty" desc:"How many devices may be kept out at once."`
+	// Drivers and Classes hold for some of them.
+	Drivers map[string]*Driver `yaml:"drivers,omitempty" desc:"What holds for the devices of single drivers, by the name of the DRA driver or of the device plugin's resource."`
+	Classes map[string]*Class  `yaml:"classes,omitempty" desc:"What holds for the devices of single classes, by the name of the DeviceClass or of the device plugin's resource."`
+}
+
+// Driver is what is said of a driver's devices.
+type Driver struct {
+	Mode           *quarantine.Mode `yaml:"mode,omitempty" oneof:"observe enforce" desc:"As above, for these devices."`
+	Quarantine     *Quarantine      `yaml:"quarantine,omitempty" desc:"As above, for these devices."`
+	ReportingDelay *Duration        `yaml:"reportingDelay,omitempty" min:"1s" max:"1h" desc:"As above, for these devices."`
+}
+
+// Class is what is said of a class's devices.
+type Class struct {
+	Mode       *quarantine.Mode `yaml:"mode,omitempty" oneof:"observe enforce" desc:"As above, for these devices."`
+	Quarantine *Quarantine      `yaml:"quarantine,omitempty" desc:"As above, for these devices."`
+	Budget     *Limit           `yaml:"budget,omitempty" desc:"How many of the class, in place of budgets.class."`
+}
+
+// Quarantine is the operator's part of quarantine.Policy: each field is that of the same
+// name.
+type Quarantine struct {
+	Grace             *Duration `yaml:"grace,omitempty" min:"1s" max:"24h" env:"SICKBAY_GRACE" desc:"How long Unknown, or a reason that only raises suspicion, is waited out."`
+	RecheckFirst      *Duration `yaml:"recheckFirst,omitempty" min:"1s" max:"1h" env:"SICKBAY_RECHECK_FIRST" desc:"First pause between two live looks at a device; it doubles up to recheckMax."`
+	RecheckMax        *Duration `yaml:"recheckMax,omitempty" min:"1s" max:"6h" env:"SICKBAY_RECHECK_MAX" desc:"Longest pause between two live looks at a suspect. Where it is less than recheckFirst, recheckFirst holds."`
+	Hysteresis        *Duration `yaml:"hysteresis,omitempty" min:"1s" max:"24h" env:"SICKBAY_HYSTERESIS" desc:"How long a suspect's health has to stay good before its case ends. Below 90s it flaps: the kubelet shows a driver's silence that late."`
+	Stability         *Duration `yaml:"stability,omitempty" min:"1s" max:"168h" env:"SICKBAY_STABILITY" desc:"How long an advisory or observed case has to see its device healthy before it ends."`
+	Lease             *Duration `yaml:"lease,omitempty" min:"1s" max:"168h" env:"SICKBAY_LEASE" desc:"How long a quarantine's record is valid. At its end the case looks again; the device is never freed by it."`
+	CoolDown          *Duration `yaml:"coolDown,omitempty" min:"1s" max:"168h" env:"SICKBAY_COOL_DOWN" desc:"How long a device rests after its last holder left."`
+	MarkRetry         *Duration `yaml:"markRetry,omitempty" min:"1s" max:"1h" env:"SICKBAY_MARK_RETRY" desc:"Longest pause between two tries at a mark that was refused."`
+	SettlePool        *Duration `yaml:"settlePool,omitempty" min:"1s" max:"24h" env:"SICKBAY_SETTLE_POOL" desc:"How long a complete pool has to be without a device before it counts as gone."`
+	SettlePoolGone    *Duration `yaml:"settlePoolGone,omitempty" min:"1s" max:"24h" env:"SICKBAY_SETTLE_POOL_GONE" desc:"The same where all slices of the pool are gone; a kubelet that restarts deletes them."`
+	SettleAllocatable *Duration `yaml:"settleAllocatable,omitempty" min:"1s" max:"24h" env:"SICKBAY_SETTLE_ALLOCATABLE" desc:"The same where a node offers fewer devices of a device-plugin resource."`
+	SettleNode        *Duration `yaml:"settleNode,omitempty" min:"1s" max:"24h" env:"SICKBAY_SETTLE_NODE" desc:"The same where the node is deleted."`
+	Forget            *Duration `yaml:"forget,omitempty" min:"1s" max:"8760h" env:"SICKBAY_FORGET" desc:"How long the mark of a device that is gone is kept."`
+	FlapLimit         *int      `yaml:"flapLimit,omitempty" min:"2" max:"100" env:"SICKBAY_FLAP_LIMIT" desc:"How many times a device may go Unknown within flapWindow. The last of them is a case of a flapping device, which wants stability in place of hysteresis."`
+	FlapWindow        *Duration `yaml:"flapWindow,omitempty" min:"1m" max:"720h" env:"SICKBAY_FLAP_WINDOW" desc:"How long it is remembered that a device went Unknown."`
+}
+
+// Incidents is the operator's part of incident.Policy: each field is that of the same
+// name.
+type Incidents struct {
+	Max       *Duration `yaml:"max,omitempty" min:"1s" max:"24h" env:"SICKBAY_INCIDENT_MAX" desc:"How long an incident of a driver or of the cluster holds its devices. After that it asks, and lets them through one by one."`
+	MaxNode   *Duration `yaml:"maxNode,omitempty" min:"1s" max:"24h" env:"SICKBAY_INCIDENT_MAX_NODE" desc:"The same for an incident on a node."`
+	Pace      *Duration `yaml:"pace,omitempty" min:"1s" max:"24h" env:"SICKBAY_INCIDENT_PACE" desc:"Time between two Unknown devices that an incident lets through past its maximum."`
+	CrowdPace *Duration `yaml:"crowdPace,omitempty" min:"1s" max:"24h" env:"SICKBAY_CROWD_PACE" desc:"Time between two devices that are marked of a driver's crowd of Unhealthy ones."`
+	Calm      *Duration `yaml:"calm,omitempty" min:"1s" max:"1h" env:"SICKBAY_INCIDENT_CALM" desc:"How long less than half of what makes an incident has to be left before it is over. Below 90s it flaps."`
+}
+
+// Budgets is budget.Limits, but for single classes: those stand with their class.
+type Budgets struct {
+	Cluster *Limit    `yaml:"cluster,omitempty" desc:"How many of all devices."`
+	Class   *Limit    `yaml:"class,omitempty" desc:"How many of each class that classes says nothing of."`
+	Tenant  *Limit    `yaml:"tenant,omitempty" desc:"How many of each tenant's."`
+	Node    *Limit    `yaml:"node,omitempty" desc:"How many of each node's."`
+	Pace    *Duration `yaml:"pace,omitempty" min:"1s" max:"1h" whole:"1s" desc:"How far apart two of a class are let in that waited, once a budget opens again."`
+}
+
+// Limit is budget.Limit.
+type Limit struct {
+	Percent *float64 `yaml:"percent,omitempty" min:"0.01" max:"100" desc:"So many percent of the eligible devices, rounded down."`
+	Max     *int     `yaml:"max,omitempty" min:"1" max:"1000000" desc:"The most, whatever the percentage says."`
+	Min     *int     `yaml:"min,omitempty" min:"1" max:"1000000" desc:"The least, whatever the percentage says."`
+}
+
+// Duration is a duration that is written as people write it: 30s, 5m, 1h30m.
+type Duration time.Duration
+
+// String leaves out what is zero at the end: 1h, and not 1h0m0s.
+func (d Duration) String() string {
+	text := time.Duration(d).String()
+	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = whole + "m"
+	}
+	if whole, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = whole + "h"
+	}
+	return text
+}
+
+// MarshalYAML implements yaml.Marshaler.
+func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
+
+// Text is the document as Parse reads it.
+func (d *Document) Text() ([]byte, error) {
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	err := errors.Join(encoder.Encode(d), encoder.Close())
+	return text.Bytes(), err
+}

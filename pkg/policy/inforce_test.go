@@ -1,0 +1,234 @@
+package policy_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sickbay-dev/sickbay/pkg/budget"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+func TestWhereThePolicySaysNothingTheEnvironmentHolds(t *testing.T) {
+	base := policy.DefaultBase()
+	base.Quarantine.Mode, base.Quarantine.Grace = quarantine.ModeEnforce, 17*time.Minute
+	base.Incidents.Max = 3 * time.Hour
+	base.Limits.Pace = 7
+	for name, said := range map[string]*policy.Document{"no policy": nil, "an empty one": parse(t, head)} {
+		held := policy.New(base, said)
+		if got := held.For("gpu.example.com", []string{"a100"}); got != base.Quarantine {
+			t.Errorf("%s: a device goes by\n%+v, want\n%+v", name, got, base.Quarantine)
+		}
+		if held.Incidents() != base.Incidents || !reflect.DeepEqual(held.Limits(), base.Limits) || held.Delay("gpu.example.com") != 2*time.Minute || !held.Enforces() {
+			t.Errorf("%s: incidents %+v, limits %+v, delay %s, enforces %t", name, held.Incidents(), held.Limits(), held.Delay(""), held.Enforces())
+		}
+	}
+}
+
+// Each field of the policies by which is decided can be said: none keeps its default.
+func TestEveryFieldCanBeSaid(t *testing.T) {
+	held := policy.New(policy.DefaultBase(), parse(t, full))
+	differ := func(what string, got, without any, but ...string) {
+		t.Helper()
+		g, w := reflect.ValueOf(got), reflect.ValueOf(without)
+		for i := range g.NumField() {
+			name := g.Type().Field(i).Name
+			if reflect.DeepEqual(g.Field(i).Interface(), w.Field(i).Interface()) && name != but[0] && name != but[1] {
+				t.Errorf("%s: %s is %v as without a policy: no field says it", what, name, g.Field(i))
+			}
+		}
+	}
+	differ("quarantine", held.For("other.example.com", nil), quarantine.DefaultPolicy(), "Rules", "Mode")
+	differ("incidents", held.Incidents(), incident.DefaultPolicy(), "", "")
+	differ("budgets", held.Limits(), budget.DefaultLimits(), "", "")
+	if got, want := held.Limits().Classes, map[string]budget.Limit{"a100": {Percent: 2, Min: 1}, "example.com/fpga": {Percent: 12.5, Max: 1, Min: 1}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("limits of classes are %+v, want %+v", got, want)
+	}
+}
+
+func TestTheClassOverridesTheDriverAndTheDriverTheRest(t *testing.T) {
+	held := policy.New(policy.DefaultBase(), parse(t, head+`
+mode: enforce
+quarantine: {grace: 10m, coolDown: 10m, lease: 2h}
+drivers:
+  gpu.example.com:
+    mode: observe
+    quarantine: {grace: 3m, coolDown: 3m}
+classes:
+  a100:
+    mode: enforce
+    quarantine: {grace: 4m}
+  h100:
+    quarantine: {grace: 5m, flapLimit: 5, recheckFirst: 90s}
+  trial:
+    mode: observe
+    quarantine: {grace: 2m, flapLimit: 7, recheckMax: 60s}
+`))
+	for name, row := range map[string]struct {
+		driver  string
+		classes []string
+		mode    quarantine.Mode
+		grace   time.Duration
+		from    policy.Source
+	}{
+		"neither is named":       {"nic.example.com", []string{"nic"}, "enforce", 10 * time.Minute, policy.Source{Kind: policy.FromPolicy}},
+		"only the driver":        {"gpu.example.com", nil, "observe", 3 * time.Minute, policy.Source{Kind: policy.FromDriver, Name: "gpu.example.com"}},
+		"the class, too":         {"gpu.example.com", []string{"a100"}, "enforce", 4 * time.Minute, policy.Source{Kind: policy.FromClass, Name: "a100"}},
+		"a class says no mode":   {"gpu.example.com", []string{"h100"}, "observe", 5 * time.Minute, policy.Source{Kind: policy.FromClass, Name: "h100"}},
+		"two classes say of it":  {"gpu.example.com", []string{"a100", "trial"}, "observe", 4 * time.Minute, policy.Source{Kind: policy.FromClass, Name: "a100"}},
+		"and in another order":   {"gpu.example.com", []string{"trial", "a100", "trial"}, "observe", 4 * time.Minute, policy.Source{Kind: policy.FromClass, Name: "a100"}},
+		"three, and the longest": {"gpu.example.com", []string{"trial", "a100", "h100"}, "observe", 5 * time.Minute, policy.Source{Kind: policy.FromClass, Name: "h100"}},
+	} {
+		got := held.For(row.driver, row.classes)
+		if got.Mode != row.mode || got.Grace != row.grace {
+			t.Errorf("%s: mode %s, grace %s; want %s, %s", name, got.Mode, got.Grace, row.mode, row.grace)
+		}
+		if from := explained(t, held, row.driver, row.classes, "quarantine.grace").Source; from != row.from {
+			t.Errorf("%s: grace comes from %s, want %s", name, from, row.from)
+		}
+	}
+	both := held.For("gpu.example.com", []string{"trial", "h100"})
+	if both.FlapLimit != 5 || both.CoolDown != 3*time.Minute || both.Lease != 2*time.Hour {
+		t.Errorf("flap limit %d, cool-down %s, lease %s; want the least, the driver's and that of all", both.FlapLimit, both.CoolDown, both.Lease)
+	}
+	// What two classes say doesn't fit together; it holds all the same.
+	if both.RecheckFirst != 90*time.Second || both.RecheckMax != 90*time.Second || both.Validate() != nil {
+		t.Errorf("looks from %s to %s (%v), want 90s for both", both.RecheckFirst, both.RecheckMax, both.Validate())
+	}
+}
+
+func explained(t *testing.T, held *policy.InForce, driver string, classes []string, field string) policy.Explained {
+	t.Helper()
+	for _, e := range held.Explain(driver, classes) {
+		if e.Field == field {
+			return e
+		}
+	}
+	t.Fatalf("nothing explains %s", field)
+	return policy.Explained{}
+}
+
+// Health that comes back has to be good for no shorter than what its driver says may lag.
+func TestHysteresisIsNoShorterThanTheReportingDelay(t *testing.T) {
+	base := policy.DefaultBase()
+	base.Quarantine.Hysteresis = time.Second
+	base.Delays = map[string]time.Duration{"": 2 * time.Minute, "slow.example.com": 9 * time.Minute}
+	none := policy.New(base, nil)
+	if got := none.For("gpu.example.com", nil).Hysteresis; got != time.Second {
+		t.Errorf("hysteresis %s where nobody said how late the driver is", got)
+	}
+	if got := none.For("slow.example.com", nil).Hysteresis; got != 9*time.Minute {
+		t.Errorf("hysteresis %s of a driver that a variable names, want 9m", got)
+	}
+	held := policy.New(base, parse(t, head+"reportingDelay: 3m\ndrivers: {gpu.example.com: {reportingDelay: 5m}}\nclasses: {a100: {quarantine: {hysteresis: 1m}}}"))
+	for driver, want := range map[string]time.Duration{"gpu.example.com": 5 * time.Minute, "slow.example.com": 3 * time.Minute, "nic.example.com": 3 * time.Minute} {
+		if got := held.For(driver, []string{"a100"}).Hysteresis; got != want || held.Delay(driver) != want {
+			t.Errorf("driver %s: hysteresis %s, delay %s; want %s", driver, got, held.Delay(driver), want)
+		}
+	}
+	if from := explained(t, held, "gpu.example.com", []string{"a100"}, "quarantine.hysteresis").Source; from.Kind != policy.FromDriver {
+		t.Errorf("it comes from %s, want the driver", from)
+	}
+}
+
+func TestWhatIsExplainedSaysWhereItComesFrom(t *testing.T) {
+	base := policy.DefaultBase()
+	base.Set = func(variable string) bool { return variable == "SICKBAY_LEASE" || variable == "SICKBAY_INCIDENT_MAX" }
+	held := policy.New(base, parse(t, full))
+	plain := policy.New(base, nil)
+	for field, want := range map[string][2]string{
+		"mode":                 {"observe from classes[a100]", "observe from default"},
+		"quarantine.grace":     {"3m from drivers[gpu.example.com]", "5m from default"},
+		"quarantine.coolDown":  {"1h from classes[a100]", "5m from default"},
+		"quarantine.lease":     {"2h from policy", "1h from SICKBAY_LEASE"},
+		"quarantine.flapLimit": {"4 from policy", "3 from default"},
+		"reportingDelay":       {"5m from drivers[gpu.example.com]", "2m from default"},
+		"incidents.max":        {"2h from policy", "1h from SICKBAY_INCIDENT_MAX"},
+		"budgets.cluster":      {"5%, at least 2, at most 40 from policy", "10%, at least 1 from default"},
+		"budgets.class[a100]":  {"2%, at least 1 from classes[a100]", "10%, at least 1 from default"},
+		"budgets.tenant":       {"50%, at least 2 from policy", "100%, at least 1 from default"},
+		"budgets.pace":         {"30s from policy", "10s from default"},
+	} {
+		for i, f := range []*policy.InForce{held, plain} {
+			e := explained(t, f, "gpu.example.com", []string{"a100"}, field)
+			if got := e.Value + " from " + e.Source.String(); got != want[i] {
+				t.Errorf("%s is %q, want %q", field, got, want[i])
+			}
+		}
+	}
+}
+
+// While it isn't known what was decided nothing is changed, whatever the environment says.
+func TestWhileThePolicyIsNotKnownNothingIsEnforced(t *testing.T) {
+	base := policy.DefaultBase()
+	base.Quarantine.Mode = quarantine.ModeEnforce
+	held := policy.Held(base, "line 3: mode: nothing")
+	if held.Enforces() || held.For("gpu.example.com", nil).Mode != quarantine.ModeObserve || held.Why() == "" {
+		t.Errorf("enforces %t, mode %s, why %q", held.Enforces(), held.For("gpu.example.com", nil).Mode, held.Why())
+	}
+	if e := explained(t, held, "gpu.example.com", nil, "mode"); e.Source.Kind != policy.FromHeld {
+		t.Errorf("the mode comes from %s", e.Source)
+	}
+}
+
+func TestItEnforcesWhereAnybodySaysSo(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "mode: observe": false, "mode: enforce": true,
+		"mode: enforce\nclasses: {a: {mode: observe}}": true,
+		"drivers: {a: {mode: enforce}}":                true,
+		"classes: {a: {mode: enforce}}":                true,
+		"drivers: {a: {mode: observe}}":                false,
+	} {
+		if got := policy.New(policy.DefaultBase(), parse(t, head+text)).Enforces(); got != want {
+			t.Errorf("%q: %t, want %t", text, got, want)
+		}
+	}
+}
+
+// Whatever two levels say, the more special one holds, and what holds is valid.
+func TestTheOrderHoldsForEveryField(t *testing.T) {
+	fields := reflect.TypeFor[policy.Quarantine]()
+	rapid.Check(t, func(r *rapid.T) {
+		document := &policy.Document{APIVersion: policy.APIVersion, Kind: policy.Kind}
+		base := policy.DefaultBase()
+		say := func(level string) *policy.Quarantine {
+			q := &policy.Quarantine{}
+			for i := range fields.NumField() {
+				if !rapid.Bool().Draw(r, level) {
+					continue
+				}
+				if d, ok := reflect.ValueOf(q).Elem().Field(i).Addr().Interface().(**policy.Duration); ok {
+					*d = new(policy.Duration(rapid.Int64Range(int64(time.Minute), int64(time.Hour)).Draw(r, "d")))
+				} else {
+					q.FlapLimit = new(rapid.IntRange(2, 100).Draw(r, "n"))
+				}
+			}
+			return q
+		}
+		levels := []*policy.Quarantine{say("class"), say("driver"), say("all")}
+		document.Quarantine = levels[2]
+		document.Drivers = map[string]*policy.Driver{"d": {Quarantine: levels[1]}}
+		document.Classes = map[string]*policy.Class{"c": {Quarantine: levels[0]}}
+		got := policy.New(base, document).For("d", []string{"c"})
+		if err := got.Validate(); err != nil {
+			r.Fatal(err)
+		}
+		for i := range fields.NumField() {
+			name := fields.Field(i).Name
+			want := reflect.ValueOf(base.Quarantine).FieldByName(name)
+			for _, level := range []int{2, 1, 0} {
+				if said := reflect.ValueOf(*levels[level]).Field(i); !said.IsNil() {
+					want = said.Elem()
+				}
+			}
+			held := reflect.ValueOf(got).FieldByName(name)
+			if held.Int() != want.Int() && (name != "RecheckMax" || held.Int() != int64(got.RecheckFirst)) {
+				r.Fatalf("%s is %v, want %v", name, held, want)
+			}
+		}
+	})
+}
