@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
 const (
@@ -74,6 +75,20 @@ func (p *Permits) Permit(ctx context.Context, c quarantine.PutMark) (kube.Permit
 		p.log.InfoContext(ctx, "no permit for a mark now", "device", c.Device.String(), "epoch", c.Epoch, "why", answer.Why, "again", answer.Again.String())
 	}
 	return kube.Permit{Granted: answer.Granted, Why: answer.Why, Again: answer.Again}, nil
+}
+
+// AskPermit answers whether a mark that mode observe doesn't make would have a permit.
+func (p *Permits) AskPermit(ctx context.Context, task devicewf.Task[quarantine.AskPermit]) (quarantine.PermitAnswered, error) {
+	c := task.Command
+	ask := askFor(quarantine.PutMark{
+		Device: c.Device, Node: c.Node, Epoch: c.Epoch, Severity: c.Severity, FirstNotGood: c.FirstNotGood, Around: c.Around, Tenants: c.Tenants,
+	})
+	ask.Purpose = budget.Observe
+	answer, err := p.ask(ctx, ask)
+	if err != nil {
+		return quarantine.PermitAnswered{}, err
+	}
+	return quarantine.PermitAnswered{Epoch: c.Epoch, Granted: answer.Granted, Why: answer.Why, Again: answer.Again}, nil
 }
 
 func askFor(c quarantine.PutMark) budget.Ask {

@@ -64,7 +64,7 @@ func (w *Worker) tell(ctx context.Context) (end func()) {
 // noting tells the directory's writer, after an activity, that the device's case
 // may have changed. It never waits, and whatever becomes of the directory is
 // nothing to the activity.
-func noting[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.AskRestriction, R any](
+func noting[C devicewf.Commands, R any](
 	w *Worker, run func(context.Context, devicewf.Task[C]) (R, error),
 ) func(context.Context, devicewf.Task[C]) (R, error) {
 	return func(ctx context.Context, task devicewf.Task[C]) (R, error) {
@@ -85,6 +85,8 @@ func subjectOf(command any) (key device.Key, node string) {
 	case quarantine.Look:
 		return c.Device, c.Node
 	case quarantine.AskRestriction:
+		return c.Device, c.Node
+	case quarantine.AskPermit:
 		return c.Device, c.Node
 	}
 	return device.Key{}, ""

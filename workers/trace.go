@@ -19,7 +19,7 @@ import (
 // after another, each of which would be a trace of its own.
 
 // epochOf is the trace that a task belongs to.
-func epochOf[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction](task devicewf.Task[C]) telemetry.Epoch {
+func epochOf[C devicewf.Commands](task devicewf.Task[C]) telemetry.Epoch {
 	return telemetry.Epoch{TraceParent: task.TraceParent, Began: task.TraceBegan}
 }
 
@@ -36,7 +36,7 @@ func (w *Worker) span(ctx context.Context, epoch telemetry.Epoch, key device.Key
 }
 
 // traced gives an activity its span.
-func traced[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.AskRestriction, R any](
+func traced[C devicewf.Commands, R any](
 	w *Worker, run func(context.Context, devicewf.Task[C]) (R, error),
 ) func(context.Context, devicewf.Task[C]) (R, error) {
 	return func(ctx context.Context, task devicewf.Task[C]) (R, error) {

@@ -29,7 +29,7 @@ const (
 	// anew before it is marked.
 	offerLease = 5 * time.Minute
 	// observeLease is how long a permit of an observed case stands unless it asks again.
-	observeLease = 2 * time.Hour
+	observeLease = time.Hour
 	// waitLease is how long somebody waits who doesn't ask again, and askAgain how often
 	// who waits should.
 	waitLease, askAgain = 45 * time.Minute, 15 * time.Minute

@@ -179,7 +179,7 @@ func TestAMarkFoundBesideACaseIsTheCases(t *testing.T) {
 		"in mode observe it is gone after all: advisory as before": {
 			policy: observe,
 			steps:  []step{{0, observed(bad)}, {sec, markSeen(oldMark())}, {2 * sec, MakeLooked().Reading(MakeReading("train-0").Healthy().Version("2")).NoMark()}},
-			want:   standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "", ""),
+			want:   standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "AskPermit", ""),
 		},
 		"a later epoch's mark: this case's epoch rises above it and writes it anew": {
 			steps: []step{{0, observed(bad)}, {sec, inForce()}, {2 * sec, MakeLooked().Reading(bad).Answer()}, {minute, func(c quarantine.Case, _ time.Time) quarantine.Event {

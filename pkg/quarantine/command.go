@@ -72,6 +72,18 @@ type AskRestriction struct {
 	Since time.Time `json:"since"`
 }
 
+// AskPermit asks, where the mode is observe, whether the mark that isn't made would have
+// a permit. It is answered by a PermitAnswered.
+type AskPermit struct {
+	Device       device.Key      `json:"device"`
+	Node         string          `json:"node,omitempty"`
+	Epoch        int64           `json:"epoch"`
+	Severity     reason.Severity `json:"severity"`
+	FirstNotGood time.Time       `json:"firstNotGood,omitzero"`
+	Around       Around          `json:"around,omitzero"`
+	Tenants      []string        `json:"tenants,omitempty"`
+}
+
 // Announce asks for notices to be published. It is answered by an Announced.
 type Announce struct {
 	Device  device.Key `json:"device"`
@@ -84,6 +96,7 @@ func (Look) command()     {}
 func (Announce) command() {}
 
 func (AskRestriction) command() {}
+func (AskPermit) command()      {}
 
 // owed lists what the case owes the world now.
 func (d *decision) owed() []Command {
@@ -122,6 +135,11 @@ func (d *decision) owed() []Command {
 	}
 	if c.Asking {
 		commands = append(commands, AskRestriction{Device: c.Device, Node: c.Node, Epoch: c.Epoch, Since: c.FirstNotGood})
+	}
+	if d.asksPermit() {
+		commands = append(commands, AskPermit{
+			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Severity: c.Severity, FirstNotGood: c.FirstNotGood, Around: c.Around, Tenants: c.tenants(),
+		})
 	}
 	if len(c.Notices) > 0 {
 		commands = append(commands, Announce{Device: c.Device, Notices: c.Notices})

@@ -37,6 +37,8 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 		d.restrictionAnswered(e)
 	case PermitOffered:
 		d.permitOffered(e)
+	case PermitAnswered:
+		d.permitAnswered(e)
 	case Announced:
 		d.c.Notices = slices.DeleteFunc(d.c.Notices, func(n Notice) bool { return n.Seq <= e.UpTo })
 	case Woke:
@@ -214,9 +216,10 @@ func (d *decision) followMode() {
 	switch {
 	case c.Mark.State == MarkObserved && d.p.Mode == ModeEnforce:
 		c.Mark.State = MarkWanted
+		c.Mark.RetryAt, c.Mark.HeldSince, c.Mark.Detail = time.Time{}, time.Time{}, ""
 	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused || c.Mark.State == MarkHeld) && d.p.Mode == ModeObserve:
 		c.Mark.State = MarkObserved
-		c.Mark.RetryAt, c.GoodSince = time.Time{}, time.Time{}
+		c.Mark.RetryAt, c.Mark.HeldSince, c.GoodSince = time.Time{}, time.Time{}, time.Time{}
 	case c.Mark.State == MarkRefused && !c.Mark.RetryAt.After(d.now):
 		c.Mark.State = MarkWanted
 		c.Mark.RetryAt = time.Time{}

@@ -198,6 +198,15 @@ type RestrictionAnswered struct {
 	Why      string `json:"why,omitempty"`
 }
 
+// PermitAnswered is the answer to an AskPermit.
+type PermitAnswered struct {
+	Epoch   int64 `json:"epoch"`
+	Granted bool  `json:"granted"`
+	// Again is when to ask again, Why says for people why it wouldn't be granted.
+	Again time.Duration `json:"again,omitempty"`
+	Why   string        `json:"why,omitempty"`
+}
+
 // PermitOffered tells a case that is held that it is its turn.
 type PermitOffered struct {
 	Epoch int64 `json:"epoch"`
@@ -217,3 +226,4 @@ func (Message) event()      {}
 
 func (RestrictionAnswered) event() {}
 func (PermitOffered) event()       {}
+func (PermitAnswered) event()      {}

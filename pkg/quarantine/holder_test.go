@@ -25,7 +25,7 @@ func TestAHolderThatSlippedPastTheMarkIsWatchedUntilItLeaves(t *testing.T) {
 // O3, O5: a fault that was said, and heard only when its Pod had ended, is a fault, also
 // where another Pod that has the device calls it healthy.
 func TestAFaultThatIsHeardWhenItsPodHasEndedIsOne(t *testing.T) {
-	for rules, phase := range map[int]quarantine.Phase{quarantine.Rules: quarantine.PhaseQuarantined, quarantine.Rules - 1: quarantine.PhaseSuspect} {
+	for rules, phase := range map[int]quarantine.Phase{quarantine.Rules: quarantine.PhaseQuarantined, 1: quarantine.PhaseSuspect} {
 		p := enforce()
 		p.Rules = rules
 		l := live(t, gpu, p)

@@ -209,7 +209,7 @@ func (d *drive) passesFairly(by time.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
 	for range 2000 {
-		if d.mark != nil || d.look != nil || d.ask != nil || len(d.watch) > 0 {
+		if d.mark != nil || d.look != nil || d.ask != nil || d.permit != nil || len(d.watch) > 0 {
 			d.now = d.now.Add(50 * time.Millisecond)
 			d.settleOnce()
 			continue

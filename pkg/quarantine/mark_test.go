@@ -251,7 +251,7 @@ func TestAMarkThatSomebodyTouchedIsPutBack(t *testing.T) {
 			policy: func(p *quarantine.Policy) {
 				p.Mode = quarantine.ModeObserve
 			},
-			want: standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "Look", "MarkRestored"),
+			want: standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "Look AskPermit", "MarkRestored"),
 		},
 		"in mode observe a mark that was changed stays the case's": {
 			steps:  marked(step{minute, markChanged()}),
@@ -381,7 +381,7 @@ func TestModeObserveWritesNothing(t *testing.T) {
 	l := live(t, gpu, enforce())
 	l.p.Mode = quarantine.ModeObserve
 	l.run(fault)
-	l.check(standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "Look", "CaseOpened"))
+	l.check(standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "Look AskPermit", "CaseOpened"))
 	l.p.Mode = quarantine.ModeEnforce
 	l.run([]step{{sec, woke()}})
 	l.check(standing(quarantine.MarkWanted, quarantine.WaitingForMark, "PutMark Look", ""))
@@ -403,7 +403,7 @@ func TestAWriteUnderWayWhileTheModeChanges(t *testing.T) {
 	l.run([]step{{0, observed(MakeReading("train-0").Unhealthy(fatalFault))}})
 	l.p.Mode = quarantine.ModeObserve
 	l.run([]step{{sec, woke()}})
-	l.check(standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "", ""))
+	l.check(standing(quarantine.MarkObserved, quarantine.WaitingForHealth, "AskPermit", ""))
 	l.run([]step{{2 * sec, inForce()}})
 	l.check(standing(quarantine.MarkInForce, quarantine.WaitingForHolder, "", "MarkInForce"))
 }

@@ -117,3 +117,40 @@ func (d *decision) stepHeld() (closed bool) {
 	c.Mark.State, c.Mark.RetryAt = MarkWanted, time.Time{}
 	return false
 }
+
+// observedAgain is how often a case that only observes asks whether its mark would have a
+// permit: that it would doesn't stay so by itself.
+const observedAgain = 20 * time.Minute
+
+// asksPermit tells whether it is time to ask, in mode observe, for what isn't made.
+func (d *decision) asksPermit() bool {
+	c := &d.c
+	return d.p.Rules >= rulesOfPermits && c.Open() && c.Mark.State == MarkObserved && !c.Mark.RetryAt.After(d.now)
+}
+
+// permitAnswered takes in whether the mark that isn't made would have a permit, and says
+// so when that is news.
+func (d *decision) permitAnswered(e PermitAnswered) {
+	c := &d.c
+	if e.Epoch != c.Epoch || !c.Open() || c.Mark.State != MarkObserved {
+		return
+	}
+	m := &c.Mark
+	again := observedAgain
+	if !e.Granted && e.Again > 0 {
+		again = max(min(e.Again, observedAgain), d.p.RecheckFirst)
+	}
+	m.RetryAt = d.now.Add(again)
+	held := !m.HeldSince.IsZero()
+	m.Detail = clip(e.Why, maxText)
+	switch {
+	case e.Granted && held:
+		m.HeldSince, m.Detail = time.Time{}, ""
+		d.notify(NoticeMarkHeld, false, "mode observe: its mark would have a permit now")
+	case e.Granted:
+		m.Detail = ""
+	case !held:
+		m.HeldSince = d.now
+		d.notify(NoticeMarkHeld, false, "mode observe: its mark would have to wait: "+m.Detail)
+	}
+}

@@ -132,3 +132,34 @@ func TestARestrictionWaitsForAPermitToo(t *testing.T) {
 	l.follow(l.now.Sub(start)+20*minute, backAgain)
 	l.must(l.c.End == quarantine.EndHealthBack, "health is back")
 }
+
+// B2 in part. In mode observe a case asks whether its mark would have a permit, and says
+// what would have been refused, once; enforcing begins with a clean sheet.
+func TestACaseThatObservesSaysWhatWouldBeRefused(t *testing.T) {
+	p := enforce()
+	observe(&p)
+	l := live(t, gpu, p)
+	l.run([]step{{0, observed(MakeReading("train-0").Unhealthy(fatalFault))}})
+	answer := func(granted bool) event {
+		return func(c quarantine.Case, _ time.Time) quarantine.Event {
+			a := quarantine.PermitAnswered{Epoch: c.Epoch, Granted: granted}
+			if !granted {
+				a.Why, a.Again = "2 of the 2 that cluster allows are in force", 15*minute
+			}
+			return a
+		}
+	}
+	l.must(strings.Contains(l.owes(), "AskPermit") && !strings.Contains(l.owes(), "PutMark"), "it asks and makes nothing")
+	l.tell(answer(false))
+	l.must(l.c.Mark.State == quarantine.MarkObserved && strings.Contains(l.kinds(), "MarkHeld") && !strings.Contains(l.owes(), "AskPermit"), "it says so")
+	l.reach(15 * minute)
+	l.must(strings.Contains(l.owes(), "AskPermit"), "it asks again")
+	l.tell(answer(false))
+	l.must(!strings.Contains(l.kinds(), "MarkHeld"), "and says nothing new")
+	l.reach(31 * minute)
+	l.tell(answer(true))
+	l.must(l.c.Mark.HeldSince.IsZero() && strings.Contains(l.kinds(), "MarkHeld"), "now it would have one")
+	l.p.Mode = quarantine.ModeEnforce
+	l.tell(woke())
+	l.must(l.c.Mark.State == quarantine.MarkWanted && strings.Contains(l.owes(), "PutMark") && !strings.Contains(l.owes(), "AskPermit"), "enforcing it is marked")
+}

@@ -20,7 +20,7 @@ const (
 
 // Rules counts what Decide goes by. A recorded run decides by the rules that it was
 // recorded with: what came with a later one stays off in it.
-const Rules = rulesOfProof
+const Rules = rulesOfPermits
 
 const (
 	// rulesOfUnknown: Unknown that outlasts its window restricts the device, an outage
@@ -32,6 +32,8 @@ const (
 	// ended since is a fault; a node is judged in a case as everywhere else; and the first
 	// not-good moment outlives the case on its mark.
 	rulesOfProof = 2
+	// rulesOfPermits: a case that only observes asks whether its mark would have a permit.
+	rulesOfPermits = 3
 )
 
 // Policy holds the operator's choices. It is an input of every decision.

@@ -466,7 +466,7 @@ func TestAStrayMarkProvesNothing(t *testing.T) {
 	})
 	t.Run("a run that goes by earlier rules does as it did", func(t *testing.T) {
 		p := enforce()
-		p.Rules--
+		p.Rules = 1
 		l := restricted(t, p)
 		l.tell(markSeen(later(l)))
 		l.must(l.c.Phase == quarantine.PhaseQuarantined, "quarantined at once")

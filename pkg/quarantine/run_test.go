@@ -36,6 +36,8 @@ type run struct {
 	look *lookTask
 	// ask is the question that is under way, whether the device may be restricted.
 	ask *quarantine.AskRestriction
+	// permit is the question that is under way, whether a mark would have a permit.
+	permit *quarantine.AskPermit
 
 	// watch holds what the watch has yet to deliver, in order; told everything
 	// that it ever delivered of Pods.
@@ -105,6 +107,10 @@ func (r *run) perform() {
 			if r.ask == nil {
 				r.ask = &c
 			}
+		case quarantine.AskPermit:
+			if r.permit == nil {
+				r.permit = &c
+			}
 		}
 	}
 	r.c, r.owed = quarantine.Decide(r.c, quarantine.Announced{UpTo: r.c.NoticeSeq}, r.now, r.p)
@@ -157,6 +163,14 @@ func (r *run) lookAnswers() {
 
 // askAnswers tells the case whether its device may be restricted.
 func (r *run) askAnswers() {
+	if r.permit != nil {
+		answer := quarantine.PermitAnswered{Epoch: r.permit.Epoch, Granted: !r.w.full}
+		if r.w.full {
+			answer.Again, answer.Why = 15*time.Minute, "2 of the 2 that cluster allows are in force"
+		}
+		r.permit = nil
+		r.tell(answer)
+	}
 	if r.ask == nil {
 		return
 	}

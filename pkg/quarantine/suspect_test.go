@@ -131,7 +131,7 @@ func TestWhatOpensACase(t *testing.T) {
 			steps:  []step{{0, observed(MakeReading("train-0").Unhealthy(fatalFault))}},
 			want: want{
 				phase: quarantine.PhaseQuarantined, waiting: quarantine.WaitingForHealth, mark: quarantine.MarkObserved,
-				severity: reason.SeverityFatal, reason: "XidFallenOffBus", owes: "Look", notices: "CaseOpened",
+				severity: reason.SeverityFatal, reason: "XidFallenOffBus", owes: "Look AskPermit", notices: "CaseOpened",
 			},
 		},
 	})

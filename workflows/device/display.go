@@ -84,6 +84,9 @@ func MarkText(c quarantine.Case, quote func(string) string) string {
 		}
 		return text
 	case quarantine.MarkObserved:
+		if !c.Mark.HeldSince.IsZero() {
+			return "none: mode observe; in mode enforce it would have to wait: " + quote(c.Mark.Detail)
+		}
 		return "none: mode observe"
 	case quarantine.MarkAdvisory:
 		return "none: advisory only, " + quote(c.Mark.Detail)

@@ -186,6 +186,9 @@ func newRunWith(t *testing.T, key device.Key, knobs devicewf.Knobs, delays map[s
 	register(devicewf.ActivityLook, r.world.look)
 	register(devicewf.ActivityAnnounce, r.world.announce)
 	register(devicewf.ActivityAskRestriction, r.world.ask)
+	register(devicewf.ActivityAskPermit, func(_ context.Context, task devicewf.Task[quarantine.AskPermit]) (quarantine.PermitAnswered, error) {
+		return quarantine.PermitAnswered{Epoch: task.Command.Epoch, Granted: true}, nil
+	})
 	return r
 }
 

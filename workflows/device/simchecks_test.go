@@ -355,7 +355,7 @@ func (l *life) ended() {
 		l.fail("the workflow ended with an open case or with decisions to announce: %s", brief(c))
 	}
 	switch c.Mark.State {
-	case quarantine.MarkNone, quarantine.MarkObserved, quarantine.MarkAdvisory:
+	case quarantine.MarkNone, quarantine.MarkObserved, quarantine.MarkAdvisory, quarantine.MarkHeld:
 	default:
 		l.fail("the case ended with a mark that is %s: %s", c.Mark.State, brief(c))
 	}

@@ -53,7 +53,9 @@ type cluster struct {
 
 	// incident tells whether the device is a part of something larger, driver what Pods
 	// say of the driver's other devices, and published how often its slices were made anew.
-	incident  bool
+	incident bool
+	// full tells whether as many devices are kept out already as may be.
+	full      bool
 	driver    quarantine.DriverSign
 	published int
 }
@@ -197,6 +199,9 @@ func (c *cluster) put(ask quarantine.PutMark) (quarantine.MarkReported, error) {
 	case !c.served:
 		report.Outcome, report.Detail = quarantine.OutcomeUnavailable, "the API server serves no DeviceTaintRule"
 		return report, nil
+	case c.full && c.mark == nil && !c.foreign:
+		report.Outcome, report.Detail, report.Again = quarantine.OutcomeHeld, "2 of the 2 that cluster allows are in force", 15*time.Minute
+		return report, nil
 	case c.forbidden:
 		report.Outcome, report.Detail = quarantine.OutcomeRefused, "forbidden"
 		return report, nil
@@ -256,6 +261,17 @@ func (c *cluster) may(ask quarantine.AskRestriction) (quarantine.RestrictionAnsw
 		return quarantine.RestrictionAnswered{Epoch: ask.Epoch, Again: time.Minute, Incident: "incident/cluster", Why: "many devices are Unknown"}, nil
 	}
 	return quarantine.RestrictionAnswered{Epoch: ask.Epoch, Granted: true}, nil
+}
+
+// permits answers whether a mark that isn't made would have a permit.
+func (c *cluster) permits(ask quarantine.AskPermit) (quarantine.PermitAnswered, error) {
+	switch {
+	case c.down:
+		return quarantine.PermitAnswered{}, errAway
+	case c.full:
+		return quarantine.PermitAnswered{Epoch: ask.Epoch, Again: 15 * time.Minute, Why: "2 of the 2 that cluster allows are in force"}, nil
+	}
+	return quarantine.PermitAnswered{Epoch: ask.Epoch, Granted: true}, nil
 }
 
 // out tells whether the node is.

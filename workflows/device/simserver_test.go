@@ -207,6 +207,8 @@ func wired(input any) any {
 		return rewire(input.Command)
 	case devicewf.Task[quarantine.AskRestriction]:
 		return rewire(input.Command)
+	case devicewf.Task[quarantine.AskPermit]:
+		return rewire(input.Command)
 	}
 	panic(violation{fmt.Sprintf("an activity is given %T", input)})
 }
@@ -365,6 +367,8 @@ func (l *life) execute(t *task) (any, error) {
 			l.granted[c.Epoch] = true
 		}
 		return answer, err
+	case quarantine.AskPermit:
+		return l.cluster.permits(c)
 	case quarantine.Announce:
 		if l.mute {
 			return nil, errAway

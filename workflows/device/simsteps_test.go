@@ -175,6 +175,7 @@ var steps = []step{
 		l.cluster.driver = signs[l.rng.IntN(len(signs))]
 		l.cluster.published += l.rng.IntN(2)
 	}},
+	{"the budget is used up or not", 3, false, func(l *life) { l.cluster.full = l.rng.IntN(2) == 0 }},
 	{"an incident begins or ends", 3, false, func(l *life) { l.cluster.incident = l.rng.IntN(2) == 0 }},
 	{"the starter's clock steps", 2, false, func(l *life) { l.skew = l.upTo(2*time.Hour) - time.Hour }},
 	{"rights come or go", 2, false, func(l *life) { l.cluster.forbidden = l.rng.IntN(2) == 0 }},
@@ -505,7 +506,7 @@ func (l *life) suggest() {
 // and rights are there is as it was, or well.
 func (l *life) turnFair() {
 	c := l.cluster
-	l.fair, l.mute, c.down, c.complete, c.incident = true, false, false, true, false
+	l.fair, l.mute, c.down, c.complete, c.incident, c.full = true, false, false, true, false, false
 	if l.rng.IntN(2) == 0 {
 		c.driver = quarantine.DriverSpeaks
 		c.forbidden, c.foreign, c.ready, c.dead, c.away, c.listed, c.movedTo = false, false, true, time.Time{}, false, true, ""

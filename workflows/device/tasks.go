@@ -20,6 +20,7 @@ const (
 	ActivityAnnounce = "Announce"
 
 	ActivityAskRestriction = "AskRestriction"
+	ActivityAskPermit      = "AskPermit"
 )
 
 // Failures that no retry can mend; activities use them as error types.
@@ -27,8 +28,13 @@ const (
 	ErrorRefused = "Refused"
 )
 
+// Commands are those that activities perform.
+type Commands interface {
+	quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction | quarantine.AskPermit
+}
+
 // Task is what an activity is given: a command, and the trace of its epoch.
-type Task[C quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction] struct {
+type Task[C Commands] struct {
 	Command     C         `json:"command"`
 	TraceParent string    `json:"traceparent,omitempty"`
 	TraceBegan  time.Time `json:"traceBegan,omitzero"`
@@ -40,6 +46,7 @@ type tasks struct {
 	look     *task
 	announce *task
 	ask      *task
+	permit   *task
 }
 
 type task struct {
@@ -49,7 +56,7 @@ type task struct {
 }
 
 func (t *tasks) busy() bool {
-	return t.mark != nil || t.look != nil || t.announce != nil || t.ask != nil
+	return t.mark != nil || t.look != nil || t.announce != nil || t.ask != nil || t.permit != nil
 }
 
 // perform starts what is owed and not under way.
@@ -72,6 +79,10 @@ func (r *runner) perform(owed []quarantine.Command) {
 			if r.tasks.ask == nil {
 				r.tasks.ask = r.askRestriction(c)
 			}
+		case quarantine.AskPermit:
+			if r.tasks.permit == nil {
+				r.tasks.permit = r.askPermit(c)
+			}
 		case quarantine.Announce:
 			// Announcing waits for the mark, so that it says how that went and
 			// never delays it, but not until decisions pile up.
@@ -92,7 +103,7 @@ func marksOf(owed []quarantine.Command) []quarantine.Command {
 
 // await adds the ends of all tasks to a selector.
 func (t *tasks) await(selector workflow.Selector, r *runner) {
-	for _, slot := range []**task{&t.mark, &t.look, &t.announce, &t.ask} {
+	for _, slot := range []**task{&t.mark, &t.look, &t.announce, &t.ask, &t.permit} {
 		current := *slot
 		if current == nil {
 			continue
@@ -182,6 +193,23 @@ func (r *runner) askRestriction(c quarantine.AskRestriction) *task {
 			// What isn't known to be allowed isn't done.
 			r.log.Warn("can't tell whether the device may be restricted", "error", err)
 			return quarantine.RestrictionAnswered{Epoch: c.Epoch, Again: time.Minute, Why: "it can't be told whether it may be: " + cause(err)}
+		}
+		return answer
+	}}
+}
+
+func (r *runner) askPermit(c quarantine.AskPermit) *task {
+	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 5 * time.Second,
+		Summary:             "whether its mark would have a permit; nothing is made",
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
+	})
+	future := workflow.ExecuteActivity(ctx, ActivityAskPermit, Task[quarantine.AskPermit]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
+	return &task{future, func(f workflow.Future) quarantine.Event {
+		answer := quarantine.PermitAnswered{Epoch: c.Epoch}
+		if err := f.Get(r.ctx, &answer); err != nil {
+			r.log.Warn("can't tell whether its mark would have a permit", "error", err)
+			return quarantine.PermitAnswered{Epoch: c.Epoch, Again: time.Minute, Why: "it can't be told: " + cause(err)}
 		}
 		return answer
 	}}

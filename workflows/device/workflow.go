@@ -171,9 +171,12 @@ func (r *runner) refreshKnobs() {
 	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
 		func(workflow.Context) any { return mine },
 		func(a, b any) bool { return a == b })
-	if err := encoded.Get(&r.knobs); err != nil {
+	// What a run recorded without a value has none, and not this worker's.
+	var knobs Knobs
+	if err := encoded.Get(&knobs); err != nil {
 		panic(fmt.Sprintf("read the recorded knobs: %v", err))
 	}
+	r.knobs = knobs
 }
 
 // wait blocks until something happens, and takes it in.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -17,6 +16,9 @@ import (
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
+
+// anything is what the SDK's environment takes for any value.
+const anything = "mock.Anything"
 
 // run is the workflow in the SDK's test environment, where time is skipped.
 type run struct {
@@ -46,7 +48,7 @@ func newRun(t *testing.T, limits budget.Limits) *run {
 		r.notices = append(r.notices, task.Notices...)
 		return nil
 	}, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
-	r.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", devicewf.SignalPermit, mock.Anything).Return(
+	r.OnSignalExternalWorkflow(anything, anything, "", devicewf.SignalPermit, anything).Return(
 		func(_, id, _, _ string, arg any) error {
 			if strings.Contains(id, "nobody") {
 				return fmt.Errorf("workflow %s isn't there", id)
