@@ -24,6 +24,8 @@ func rare(rights deploy.RightSet, right deploy.Right) (why string) {
 	switch {
 	case right == deploy.Right{Resource: "events", Verb: "patch"}:
 		return "a decision that is like an earlier one: its Event is counted"
+	case right == deploy.Right{Resource: "pods", Verb: "get"}:
+		return "a Pod that is gone from the lists before a look has found it ended"
 	case right.Resource == "configmaps" && right.Verb != "get":
 		return "a starter that has led for 10 s, and news a minute later"
 	case right.Verb == "list" && rights[watched]:

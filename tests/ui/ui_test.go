@@ -119,16 +119,16 @@ func (s *site) stage() map[string]told {
 			"Phase: Suspect", "HealthUnknown (minor): The device’s health was known and isn’t any more.", "Unknown by 1 reading",
 			"Kept out: no; nothing is done on a suspicion", "Held by: default/serve-0",
 			"its health comes back, or the grace window ends at", "looks at the driver of gpu.example.com on node node-1",
-		}},
+		}, takes: []quarantine.Verb{quarantine.VerbQuarantine}},
 		"unknown for too long": {key: silent, picture: "restricted", says: []string{
 			"Restricted: kept from new Pods, because its health isn’t known",
 			"Phase: Restricted, waiting for Health", "Held by: default/eval-0", "its driver has to report it healthy again, and that has to last",
 			"Look at the driver of gpu.example.com on node node-2", "it is given back by itself", "no fault was found",
-		}, takes: []quarantine.Verb{quarantine.VerbRetire, quarantine.VerbExtend}},
+		}, takes: []quarantine.Verb{quarantine.VerbRetire, quarantine.VerbQuarantine, quarantine.VerbExtend}},
 		"unknown, and its holder left": {key: left, says: []string{
 			"Phase: Suspect, waiting for Evidence", "Held by: nobody", "nobody holds the device, so nobody reports on it",
 			"Let a Pod use the device",
-		}},
+		}, takes: []quarantine.Verb{quarantine.VerbQuarantine}},
 		"waiting for its holder": {key: held, picture: "quarantined", says: []string{
 			"Out of service, and a Pod still has it", "Phase: Quarantined, waiting for Holder",
 			"XidFallenOffBus (fatal): The GPU has fallen off the bus.", "Driver says: critical XID 79 reported by NVML", "Unhealthy by 1 reading",
