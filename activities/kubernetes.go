@@ -24,9 +24,10 @@ type LiveReader interface {
 type Kubernetes struct {
 	Marks  MarkWriter
 	Reader LiveReader
-	// Enforce is false in mode observe. A mark that a workflow still asks for,
-	// because it recorded its mode before the worker's was changed, is not made.
-	Enforce bool
+	// Enforce tells, of a device of these classes, whether marks are made or removed. In
+	// mode observe a mark that a workflow still asks for, because it recorded its mode
+	// before the worker's was changed, is not made.
+	Enforce func(key device.Key, classes []string) bool
 	// Permits takes permits back of marks that were lifted; nil is nobody.
 	Permits Returner
 	Logger  *slog.Logger
@@ -40,10 +41,10 @@ type Returner interface {
 // PutMark makes the device's mark say what the command says.
 func (k *Kubernetes) PutMark(ctx context.Context, task devicewf.Task[quarantine.PutMark]) (quarantine.MarkReported, error) {
 	c := task.Command
-	if !k.Enforce {
+	if !k.Enforce(c.Device, task.Classes) {
 		return quarantine.MarkReported{
 			Outcome: quarantine.OutcomeUnavailable, Epoch: c.Epoch, Revision: c.Revision,
-			Detail: "this worker runs in mode observe",
+			Detail: "this worker runs in mode observe for this device",
 		}, nil
 	}
 	report, err := k.Marks.Put(ctx, c)
@@ -54,10 +55,10 @@ func (k *Kubernetes) PutMark(ctx context.Context, task devicewf.Task[quarantine.
 // LiftMark removes the device's mark if it is still this epoch's.
 func (k *Kubernetes) LiftMark(ctx context.Context, task devicewf.Task[quarantine.LiftMark]) (quarantine.MarkReported, error) {
 	c := task.Command
-	if !k.Enforce {
+	if !k.Enforce(c.Device, task.Classes) {
 		return quarantine.MarkReported{
 			Outcome: quarantine.OutcomeRefused, Epoch: c.Epoch,
-			Detail: "this worker runs in mode observe and removes nothing",
+			Detail: "this worker runs in mode observe for this device and removes nothing",
 		}, nil
 	}
 	report, err := k.Marks.Lift(ctx, c)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/workers"
 )
@@ -64,18 +65,15 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
-	limits := set.Limits()
+	held := policy.New(set.Base(set.Reporting), nil)
 	worker, err := workers.New(workers.Options{
-		Limits:      &limits,
 		Temporal:    temporal,
 		Namespace:   set.Temporal.Namespace,
 		TaskQueue:   set.Temporal.TaskQueue,
 		Kubernetes:  cluster.typed,
 		Dynamic:     cluster.untyped,
 		Discovery:   cluster.typed.Discovery(),
-		Policy:      set.Quarantine(),
-		Delays:      set.ReportingDelay,
-		Storms:      set.Storms(),
+		Policy:      func() *policy.InForce { return held },
 		Catalogue:   catalogue,
 		Logger:      logger,
 		Registerer:  told.Registry,

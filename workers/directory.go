@@ -101,7 +101,7 @@ func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Ann
 	ctx, span := w.span(ctx, epochOf(task), key, "")
 	err := w.audit.Announce(ctx, task)
 	defer func() { telemetry.End(span, err) }()
-	if w.options.Policy.Mode == quarantine.ModeEnforce {
+	if w.enforces(key, task.Classes) {
 		// Observing changes nothing in the cluster, and an Event is something in it.
 		w.events.Announce(key, notices)
 	}

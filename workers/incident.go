@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
-	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 )
 
@@ -14,7 +13,7 @@ func (w *Worker) announceIncident(ctx context.Context, task incidentwf.Announce)
 	if err := w.audit.AnnounceIncident(ctx, task); err != nil {
 		return err
 	}
-	if w.options.Policy.Mode == quarantine.ModeEnforce {
+	if w.options.Policy().Enforces() {
 		// Observing changes nothing in the cluster, and an Event is something in it.
 		w.events.AnnounceIncident(task.Scope, task.Notices)
 	}

@@ -4,6 +4,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -19,11 +20,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/activities"
-	"github.com/sickbay-dev/sickbay/pkg/budget"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
-	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reading"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -43,10 +45,10 @@ type Options struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Discovery  discovery.DiscoveryInterface
-	Policy     quarantine.Policy
+	// Policy is what holds now. It is asked at each decision, so that a change reaches
+	// open cases.
+	Policy     func() *policy.InForce
 	Catalogue  *reason.Catalogue
-	// Delays is how late what a driver says may show, for single drivers.
-	Delays     map[string]time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Tracer makes the spans of activities and decisions. The zero value makes none.
@@ -54,12 +56,6 @@ type Options struct {
 	// Incidents tells whether a device's Unknown is a part of something larger; nil
 	// asks the incident workflows.
 	Incidents activities.Restrictions
-	// Storms is how long incidents hold, and their pace. The zero value means
-	// incident.DefaultPolicy.
-	Storms incident.Policy
-	// Limits bound how many devices may be kept out at once. The zero value means
-	// budget.DefaultLimits.
-	Limits *budget.Limits
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
 	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
@@ -84,21 +80,8 @@ type Worker struct {
 
 // New checks the options and prepares a worker.
 func New(o Options) (*Worker, error) {
-	if err := o.Policy.Validate(); err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	if o.Storms == (incident.Policy{}) {
-		o.Storms = incident.DefaultPolicy()
-	}
-	if err := o.Storms.Validate(); err != nil {
-		return nil, fmt.Errorf("policy of incidents: %w", err)
-	}
-	if o.Limits == nil {
-		limits := budget.DefaultLimits()
-		o.Limits = &limits
-	}
-	if err := o.Limits.Validate(); err != nil {
-		return nil, fmt.Errorf("limits: %w", err)
+	if err := validate(o.Policy()); err != nil {
+		return nil, err
 	}
 	if o.Incidents == nil {
 		o.Incidents = activities.NewIncidents(incidentwf.NewClient(o.Temporal, o.TaskQueue), o.Logger)
@@ -125,6 +108,29 @@ func New(o Options) (*Worker, error) {
 	return w, w.setUpDirectory()
 }
 
+// validate names everything that is wrong with what holds where no policy says anything.
+func validate(held *policy.InForce) error {
+	var errs []error
+	for what, err := range map[string]error{
+		"policy": held.For("", nil).Validate(), "policy of incidents": held.Incidents().Validate(), "limits": held.Limits().Validate(),
+	} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// policyOf is what holds now for a device of these classes.
+func (w *Worker) policyOf(key device.Key, classes []string) quarantine.Policy {
+	return w.options.Policy().For(reading.DriverOf(key), classes)
+}
+
+// enforces tells whether marks are made of a device of these classes now.
+func (w *Worker) enforces(key device.Key, classes []string) bool {
+	return w.policyOf(key, classes).Mode == quarantine.ModeEnforce
+}
+
 // Run works until the context ends, then finishes what it has begun. Temporal
 // being away at start is waited out.
 func (w *Worker) Run(ctx context.Context) error {
@@ -139,19 +145,23 @@ func (w *Worker) Run(ctx context.Context) error {
 		OnFatalError:      func(err error) { failed <- err },
 	})
 	sdk.RegisterWorkflowWithOptions(
-		devicewf.New(devicewf.Knobs{Policy: o.Policy, SearchAttributes: searchable}, o.Catalogue.Meaning).Delays(o.Delays).Run,
+		devicewf.New(func(key device.Key, classes []string) devicewf.Knobs {
+			return devicewf.Knobs{Policy: w.policyOf(key, classes), SearchAttributes: searchable}
+		}, o.Catalogue.Meaning).Run,
 		workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	sdk.RegisterWorkflowWithOptions(
-		incidentwf.New(incidentwf.Knobs{Policy: o.Storms, SearchAttributes: searchable}).Run,
+		incidentwf.New(func() incidentwf.Knobs {
+			return incidentwf.Knobs{Policy: o.Policy().Incidents(), SearchAttributes: searchable}
+		}).Run,
 		workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 	sdk.RegisterWorkflowWithOptions(
-		permitswf.New(func() permitswf.Knobs { return permitswf.Knobs{Limits: *o.Limits} }).Run,
+		permitswf.New(func() permitswf.Knobs { return permitswf.Knobs{Limits: o.Policy().Limits()} }).Run,
 		workflow.RegisterOptions{Name: permitswf.WorkflowType})
 	w.registerActivities(sdk)
 	if err := sdk.Start(); err != nil {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
 	}
-	o.Logger.Info("worker runs", "taskQueue", o.TaskQueue, "mode", string(o.Policy.Mode), "catalogue", o.Catalogue.Version(), "searchAttributes", searchable)
+	o.Logger.Info("worker runs", "taskQueue", o.TaskQueue, "mode", string(o.Policy().For("", nil).Mode), "catalogue", o.Catalogue.Version(), "searchAttributes", searchable)
 	defer w.tell(ctx)()
 	select {
 	case <-ctx.Done():
@@ -168,7 +178,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	k := &activities.Kubernetes{
 		Marks:   w.marks,
 		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue).Poking(o.Poker),
-		Enforce: o.Policy.Mode == quarantine.ModeEnforce,
+		Enforce: w.enforces,
 		Permits: w.permits,
 		Logger:  o.Logger,
 	}

@@ -125,7 +125,7 @@ func (e *shownError) Unwrap() error { return e.error }
 // commands are the structs of all commands. A variable that another command
 // knows is no mistake: all of a cluster's processes may share one set.
 func commands() []any {
-	return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}, Doctor{}, Setup{}, WatchPods{}}
+	return []any{Starter{}, Worker{}, Client{}, Rebuild{}, Audit{}, Doctor{}, Setup{}, WatchPods{}, Governed{}}
 }
 
 // serviceLink matches the variables that the kubelet sets in a Pod for each

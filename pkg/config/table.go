@@ -18,7 +18,7 @@ func WriteTable(out io.Writer) error {
 	for _, command := range []struct {
 		name string
 		spec any
-	}{{"starter", Starter{}}, {"worker", Worker{}}, {"devices, device, pod", Client{}}, {"rebuild", Rebuild{}}, {"audit", Audit{}}, {"doctor", Doctor{}}, {"setup", Setup{}}, {"watch", WatchPods{}}} {
+	}{{"starter", Starter{}}, {"worker", Worker{}}, {"devices, device, pod", Client{}}, {"rebuild", Rebuild{}}, {"audit", Audit{}}, {"doctor", Doctor{}}, {"setup", Setup{}}, {"watch", WatchPods{}}, {"policy", Governed{}}} {
 		for _, v := range Variables(command.spec) {
 			if byName[v.Name] == nil {
 				byName[v.Name] = &row{Variable: v}

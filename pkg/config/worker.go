@@ -12,9 +12,8 @@ import (
 // Worker is the configuration of `sickbay worker`.
 type Worker struct {
 	Service
-	Policy
-	Incidents
-	Budgets
+	PolicyPlace
+	Governing
 	StopTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"10m" desc:"How long activities under way may take to end after SIGTERM. The Pod's grace period has to be longer."`
 }
 

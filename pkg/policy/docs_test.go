@@ -83,6 +83,9 @@ func TestTheTableNamesVariablesThatThereAre(t *testing.T) {
 			t.Errorf("%s: there is no variable %s", row[1], row[2])
 			continue
 		}
+		if strings.HasPrefix(row[1], "budgets.") && row[1] != "budgets.pace" {
+			continue // a limit is written in another form there
+		}
 		text := head
 		if section, field, nested := strings.Cut(row[1], "."); nested {
 			text += section + ": {" + field + ": " + initial + "}"

@@ -81,15 +81,16 @@ type Incidents struct {
 
 // Budgets is budget.Limits, but for single classes: those stand with their class.
 type Budgets struct {
-	Cluster *Limit    `yaml:"cluster,omitempty" desc:"How many of all devices."`
-	Class   *Limit    `yaml:"class,omitempty" desc:"How many of each class that classes says nothing of."`
-	Tenant  *Limit    `yaml:"tenant,omitempty" desc:"How many of each tenant's."`
-	Node    *Limit    `yaml:"node,omitempty" desc:"How many of each node's."`
-	Pace    *Duration `yaml:"pace,omitempty" min:"1s" max:"1h" whole:"1s" desc:"How far apart two of a class are let in that waited, once a budget opens again."`
+	Cluster *Limit    `yaml:"cluster,omitempty" env:"SICKBAY_BUDGET_CLUSTER" desc:"How many of all devices."`
+	Class   *Limit    `yaml:"class,omitempty" env:"SICKBAY_BUDGET_CLASS" desc:"How many of each class that classes says nothing of."`
+	Tenant  *Limit    `yaml:"tenant,omitempty" env:"SICKBAY_BUDGET_TENANT" desc:"How many of each tenant's."`
+	Node    *Limit    `yaml:"node,omitempty" env:"SICKBAY_BUDGET_NODE" desc:"How many of each node's."`
+	Pace    *Duration `yaml:"pace,omitempty" min:"1s" max:"1h" whole:"1s" env:"SICKBAY_BUDGET_PACE" desc:"How far apart two of a class are let in that waited, once a budget opens again."`
 }
 
 // Limit is budget.Limit.
 type Limit struct {
+	None    *bool    `yaml:"none,omitempty" oneof:"true false" desc:"true: no limit at all; then nothing else of it is said."`
 	Percent *float64 `yaml:"percent,omitempty" min:"0.01" max:"100" desc:"So many percent of the eligible devices, rounded down."`
 	Max     *int     `yaml:"max,omitempty" min:"1" max:"1000000" desc:"The most, whatever the percentage says."`
 	Min     *int     `yaml:"min,omitempty" min:"1" max:"1000000" desc:"The least, whatever the percentage says."`

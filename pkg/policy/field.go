@@ -101,6 +101,9 @@ func (f field) read(text string, quoted bool) (reflect.Value, bool) {
 	if !slices.Contains(strings.Fields(f.tag.Get("oneof")), text) {
 		return reflect.Value{}, false
 	}
+	if f.kind.Kind() == reflect.Bool {
+		return reflect.ValueOf(text == "true"), !quoted
+	}
 	return reflect.ValueOf(text).Convert(f.kind), true
 }
 

@@ -140,37 +140,38 @@ func (l *Limit) over(before budget.Limit) budget.Limit {
 	if l == nil {
 		return before
 	}
+	if l.None != nil && *l.None {
+		return budget.Limit{None: true}
+	}
+	if before.None {
+		before = budget.Limit{Percent: 100}
+	}
 	if l.Percent != nil {
 		before.Percent = *l.Percent
 	}
+	// What is said wins over a floor or a ceiling that was only there before.
 	if l.Max != nil {
-		before.Max = *l.Max
+		before.Max, before.Min = *l.Max, min(before.Min, *l.Max)
 	}
 	if l.Min != nil {
-		before.Min = *l.Min
+		if before.Min = *l.Min; before.Max > 0 {
+			before.Max = max(before.Max, *l.Min)
+		}
 	}
 	return before
 }
 
-// limits are those that are said, as they hold over the built-in ones, by their paths.
-func (d *Document) limits() map[string]budget.Limit {
-	held, limits := d.over(budget.DefaultLimits()), map[string]budget.Limit{}
+// said are the limits that are said, by their paths.
+func (d *Document) said() map[string]*Limit {
+	said := map[string]*Limit{}
 	if b := d.Budgets; b != nil {
-		for name, limit := range map[string]struct {
-			said *Limit
-			held budget.Limit
-		}{"cluster": {b.Cluster, held.Cluster}, "class": {b.Class, held.Class}, "tenant": {b.Tenant, held.Tenant}, "node": {b.Node, held.Node}} {
-			if limit.said != nil {
-				limits["budgets."+name] = limit.held
-			}
-		}
+		said["budgets.cluster"], said["budgets.class"], said["budgets.tenant"], said["budgets.node"] = b.Cluster, b.Class, b.Tenant, b.Node
 	}
-	for class, said := range d.Classes {
-		if said.Budget != nil {
-			limits["classes["+class+"].budget"] = held.Classes[class]
-		}
+	for class, c := range d.Classes {
+		said["classes["+class+"].budget"] = c.Budget
 	}
-	return limits
+	maps.DeleteFunc(said, func(_ string, limit *Limit) bool { return limit == nil })
+	return said
 }
 
 // delay is a driver's reporting delay, and where it comes from.
@@ -384,27 +385,32 @@ func shown(value reflect.Value) string {
 
 // explainLimits lists the budgets that a device counts in.
 func (f *InForce) explainLimits(classes []string) []Explained {
-	limits, said := f.Limits(), cmp.Or(f.said.Budgets, &Budgets{})
-	source := func(said bool) Source {
-		if said {
-			return Source{Kind: FromPolicy}
+	limits, said := reflect.ValueOf(f.Limits()), reflect.ValueOf(*cmp.Or(f.said.Budgets, &Budgets{}))
+	var all []Explained
+	for _, field := range fieldsOf(reflect.TypeFor[Budgets]()) {
+		name, source := nameOf[Budgets](field), f.unsaid(field.tag.Get("env"))
+		if !said.FieldByName(name).IsNil() {
+			source = Source{Kind: FromPolicy}
 		}
-		return Source{Kind: FromDefault}
+		one := Explained{"budgets." + field.name, "", source}
+		switch held := limits.FieldByName(name).Interface().(type) {
+		case budget.Limit:
+			one.Value = held.String()
+		case int:
+			one.Value = Duration(time.Duration(held) * time.Second).String()
+		}
+		if name != "Class" {
+			all = append(all, one)
+			continue
+		}
+		for _, class := range slices.Compact(slices.Sorted(slices.Values(classes))) {
+			own := one
+			own.Field += "[" + class + "]"
+			if c := f.said.Classes[class]; c != nil && c.Budget != nil {
+				own.Value, own.Source = f.Limits().Classes[class].String(), Source{Kind: FromClass, Name: class}
+			}
+			all = append(all, own)
+		}
 	}
-	all := []Explained{{"budgets.cluster", limits.Cluster.String(), source(said.Cluster != nil)}}
-	for _, class := range slices.Compact(slices.Sorted(slices.Values(classes))) {
-		one := Explained{"budgets.class", limits.Class.String(), source(said.Class != nil)}
-		if own, named := limits.Classes[class]; named {
-			one.Value = own.String()
-		}
-		one.Field += "[" + class + "]"
-		if c := f.said.Classes[class]; c != nil && c.Budget != nil {
-			one.Source = Source{Kind: FromClass, Name: class}
-		}
-		all = append(all, one)
-	}
-	return append(all,
-		Explained{"budgets.tenant", limits.Tenant.String(), source(said.Tenant != nil)},
-		Explained{"budgets.node", limits.Node.String(), source(said.Node != nil)},
-		Explained{"budgets.pace", Duration(time.Duration(limits.Pace) * time.Second).String(), source(said.Pace != nil)})
+	return all
 }

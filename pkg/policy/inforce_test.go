@@ -45,7 +45,7 @@ func TestEveryFieldCanBeSaid(t *testing.T) {
 	differ("quarantine", held.For("other.example.com", nil), quarantine.DefaultPolicy(), "Rules", "Mode")
 	differ("incidents", held.Incidents(), incident.DefaultPolicy(), "", "")
 	differ("budgets", held.Limits(), budget.DefaultLimits(), "", "")
-	if got, want := held.Limits().Classes, map[string]budget.Limit{"a100": {Percent: 2, Min: 1}, "example.com/fpga": {Percent: 12.5, Max: 1, Min: 1}}; !reflect.DeepEqual(got, want) {
+	if got, want := held.Limits().Classes, map[string]budget.Limit{"a100": {Percent: 2, Min: 2}, "example.com/fpga": {Percent: 12.5, Max: 2, Min: 2}, "any": {None: true}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("limits of classes are %+v, want %+v", got, want)
 	}
 }
@@ -148,9 +148,10 @@ func TestWhatIsExplainedSaysWhereItComesFrom(t *testing.T) {
 		"quarantine.flapLimit": {"4 from policy", "3 from default"},
 		"reportingDelay":       {"5m from drivers[gpu.example.com]", "2m from default"},
 		"incidents.max":        {"2h from policy", "1h from SICKBAY_INCIDENT_MAX"},
-		"budgets.cluster":      {"5%, at least 2, at most 40 from policy", "10%, at least 1 from default"},
-		"budgets.class[a100]":  {"2%, at least 1 from classes[a100]", "10%, at least 1 from default"},
-		"budgets.tenant":       {"50%, at least 2 from policy", "100%, at least 1 from default"},
+		"budgets.cluster":      {"5%, at least 2, at most 40 from policy", "10%, at least 2 from default"},
+		"budgets.class[a100]":  {"2%, at least 2 from classes[a100]", "10%, at least 2 from default"},
+		"budgets.tenant":       {"50%, at least 2 from policy", "no limit from default"},
+		"budgets.node":         {"100%, at least 1, at most 2 from policy", "no limit from default"},
 		"budgets.pace":         {"30s from policy", "10s from default"},
 	} {
 		for i, f := range []*policy.InForce{held, plain} {
@@ -231,4 +232,24 @@ func TestTheOrderHoldsForEveryField(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A ceiling that is said lowers a floor that was only there before, and a floor raises a
+// ceiling; what nothing limited before is limited by what is said alone.
+func TestALimitThatIsSaidWinsOverWhatWasThereBefore(t *testing.T) {
+	base := policy.DefaultBase()
+	base.Limits.Class = budget.Limit{Percent: 20, Min: 4, Max: 6}
+	for text, want := range map[string]budget.Limit{
+		"{max: 2}": {Percent: 20, Min: 2, Max: 2}, "{min: 9}": {Percent: 20, Min: 9, Max: 9}, "{percent: 1}": {Percent: 1, Min: 4, Max: 6},
+		"{max: 8, min: 1}": {Percent: 20, Min: 1, Max: 8}, "{none: true}": {None: true},
+	} {
+		limits := policy.New(base, parse(t, head+"classes: {a: {budget: "+text+"}}")).Limits()
+		if got := limits.Classes["a"]; got != want || limits.Validate() != nil {
+			t.Errorf("%s: %+v (%v), want %+v", text, got, limits.Validate(), want)
+		}
+	}
+	limits := policy.New(base, parse(t, head+"budgets: {node: {max: 3}, tenant: {none: false}}")).Limits()
+	if limits.Node != (budget.Limit{Percent: 100, Max: 3}) || limits.Tenant != (budget.Limit{Percent: 100}) {
+		t.Errorf("node %+v, tenant %+v", limits.Node, limits.Tenant)
+	}
 }

@@ -244,9 +244,12 @@ func (r *reader) fits(d *Document) {
 	for class, said := range d.Classes {
 		backoff("classes["+class+"]", said.Quarantine)
 	}
-	for at, limit := range d.limits() {
-		if limit.Max > 0 && limit.Min > limit.Max {
-			r.fail(r.lines[at], at, fmt.Sprintf("min %d and max %d", limit.Min, limit.Max), "a min that isn't more than the max")
+	for at, limit := range d.said() {
+		if limit.None != nil && *limit.None && (limit.Percent != nil || limit.Max != nil || limit.Min != nil) {
+			r.fail(r.lines[at], at, "none: true beside something else", "either of them")
+		}
+		if limit.Max != nil && limit.Min != nil && *limit.Min > *limit.Max {
+			r.fail(r.lines[at], at, fmt.Sprintf("min %d and max %d", *limit.Min, *limit.Max), "a min that isn't more than the max")
 		}
 	}
 }

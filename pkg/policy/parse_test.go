@@ -60,8 +60,9 @@ func TestAWrongPolicyIsRefusedWithLineFieldAndWhatIsAllowed(t *testing.T) {
 		"a percentage with its sign":      {head + "budgets: {class: {percent: 10%}}", `line 3: budgets.class.percent: "10%"; want a number, from 0.01 to 100`},
 		"a negative limit":                {head + "budgets: {node: {max: -1}}", `line 3: budgets.node.max: -1; want a whole number, from 1 to 1000000`},
 		"a least beyond the most":         {head + "budgets: {node: {max: 2, min: 3}}", `line 3: budgets.node: min 3 and max 2; want a min that isn't more than the max`},
-		"a least beyond the class's most": {head + "budgets: {class: {min: 5}}\nclasses:\n  rare: {budget: {max: 3}}",
-			`line 5: classes[rare].budget: min 5 and max 3; want a min that isn't more than the max`},
+		"a class's least beyond its most": {head + "classes:\n  rare: {budget: {max: 3, min: 5}}",
+			`line 4: classes[rare].budget: min 5 and max 3; want a min that isn't more than the max`},
+		"no limit and a limit": {head + "budgets: {node: {none: true, max: 2}}", `line 3: budgets.node: none: true beside something else; want either of them`},
 		"a longest pause below the first": {head + "drivers: {gpu.example.com: {quarantine: {recheckFirst: 10m, recheckMax: 1m}}}",
 			`line 3: drivers[gpu.example.com].quarantine.recheckMax: 1m; want at least recheckFirst, which is 10m`},
 		"a list in place of an object":      {head + "drivers: [gpu.example.com]", "line 3: drivers: a list; want an object that has a name for each of them"},
@@ -182,7 +183,9 @@ classes:
     quarantine: {coolDown: 1h}
     budget: {percent: 2}
   example.com/fpga:
-    budget: {max: 1}
+    budget: {max: 2}
+  any:
+    budget: {none: true}
 `
 
 func TestAPolicyThatIsWrittenReadsAsTheSame(t *testing.T) {

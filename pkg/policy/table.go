@@ -5,7 +5,6 @@ import (
 	"io"
 	"reflect"
 	"strings"
-	"time"
 )
 
 // WriteTable writes the Markdown table of all fields that docs/policy.md shows.
@@ -48,19 +47,12 @@ func unsaidOf(f field, path string) string {
 	if variable := f.tag.Get("env"); variable != "" {
 		return "`" + variable + "`"
 	}
-	limits := DefaultBase().Limits
 	switch section, name, _ := strings.Cut(path, "."); {
 	case path == "apiVersion", path == "kind":
 		return "refused"
-	case path == "budgets.pace":
-		return Duration(time.Duration(limits.Pace) * time.Second).String()
 	case section == "budgets":
 		scope, _, _ := strings.Cut(name, ".")
-		limit := map[string]any{"cluster": limits.Cluster, "class": limits.Class, "tenant": limits.Tenant, "node": limits.Node}[scope]
-		if f.name == "max" {
-			return "none"
-		}
-		return fmt.Sprint(reflect.ValueOf(limit).FieldByName(strings.ToUpper(f.name[:1]) + f.name[1:]).Interface())
+		return "`SICKBAY_BUDGET_" + strings.ToUpper(scope) + "`"
 	case strings.HasSuffix(section, "]") && strings.HasPrefix(name, "budget."):
 		return "`budgets.class." + f.name + "`"
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/tests/deploy"
@@ -153,22 +154,26 @@ func fastPolicy() quarantine.Policy {
 }
 
 // work runs a worker until the test ends or the returned function is called.
-func (c *cluster) work(policy quarantine.Policy) (stop func()) {
+func (c *cluster) work(by quarantine.Policy) (stop func()) {
 	c.t.Helper()
-	return c.workLogging(policy, quiet())
+	return c.workLogging(by, quiet())
 }
 
 // workLogging is work with the worker's log, which is the audit trail too.
-func (c *cluster) workLogging(policy quarantine.Policy, logger *slog.Logger) (stop func()) {
+func (c *cluster) workLogging(by quarantine.Policy, logger *slog.Logger) (stop func()) {
 	c.t.Helper()
+	base := policy.DefaultBase()
+	base.Quarantine = by
+	// A cluster of a few devices is soon full; what is about budgets sets its own.
+	none := budget.Limit{None: true}
+	base.Limits = budget.Limits{Cluster: none, Class: none, Tenant: none, Node: none}
+	inForce := policy.New(base, nil)
 	account := c.accounts.Worker.Config
 	worker, err := workers.New(workers.Options{
 		Temporal: c.temporal, Namespace: c.stack.TemporalNamespace(), TaskQueue: taskQueue,
 		Kubernetes: kubernetes.NewForConfigOrDie(account), Dynamic: dynamic.NewForConfigOrDie(account),
 		Discovery: discovery.NewDiscoveryClientForConfigOrDie(account),
-		Policy:    policy, Catalogue: reason.Builtin(), Logger: logger, Registerer: prometheus.NewRegistry(),
-		// A cluster of a few devices is soon full; what is about budgets sets its own.
-		Limits:      &budget.Limits{Cluster: budget.Limit{None: true}, Class: budget.Limit{None: true}, Tenant: budget.Limit{None: true}, Node: budget.Limit{None: true}},
+		Policy:    func() *policy.InForce { return inForce }, Catalogue: reason.Builtin(), Logger: logger, Registerer: prometheus.NewRegistry(),
 		StopTimeout: 5 * time.Second,
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func newLives(t *testing.T, policy incident.Policy) *lives {
 	l.dialTemporal()
 	l.client = incidentwf.NewClient(l.temporal, taskQueue)
 	sdk := worker.New(l.temporal, taskQueue, worker.Options{})
-	sdk.RegisterWorkflowWithOptions(incidentwf.New(incidentwf.Knobs{Policy: policy, SearchAttributes: true}).Run, workflow.RegisterOptions{Name: incidentwf.WorkflowType})
+	sdk.RegisterWorkflowWithOptions(incidentwf.New(func() incidentwf.Knobs { return incidentwf.Knobs{Policy: policy, SearchAttributes: true} }).Run, workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 	sdk.RegisterActivityWithOptions(func(_ context.Context, task incidentwf.Announce) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()

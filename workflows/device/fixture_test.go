@@ -166,18 +166,18 @@ func newRun(t *testing.T) *run {
 
 func newRunOf(t *testing.T, key device.Key, knobs devicewf.Knobs) *run {
 	t.Helper()
-	return newRunWith(t, key, knobs, nil)
+	return newRunWith(t, key, devicewf.Always(knobs))
 }
 
-// newRunWith is newRunOf by a worker that knows how late some drivers' words may be.
-func newRunWith(t *testing.T, key device.Key, knobs devicewf.Knobs, delays map[string]time.Duration) *run {
+// newRunWith is newRunOf by a worker with these settings.
+func newRunWith(t *testing.T, key device.Key, settings devicewf.Settings) *run {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	r := &run{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), t: t, key: key}
 	r.world = &world{key: key, now: r.Now}
 	r.SetStartTime(time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC))
 	r.SetTestTimeout(20 * time.Second)
-	r.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Delays(delays).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	r.RegisterWorkflowWithOptions(devicewf.New(settings, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	register := func(name string, fn any) {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

@@ -37,7 +37,7 @@ func TestRecordedRunsReplay(t *testing.T) {
 			// were recorded; a run goes by its own.
 			knobs := devicewf.Knobs{Policy: quarantine.DefaultPolicy()}
 			replayer := worker.NewWorkflowReplayer()
-			replayer.RegisterWorkflowWithOptions(devicewf.New(knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+			replayer.RegisterWorkflowWithOptions(devicewf.New(devicewf.Always(knobs), reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 			if err := replayer.ReplayWorkflowHistoryFromJSONFile(nil, file); err != nil {
 				t.Error(err)
 			}

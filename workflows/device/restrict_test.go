@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
@@ -75,13 +76,16 @@ func TestHysteresisIsNoShorterThanTheDriversDelay(t *testing.T) {
 		"ended": {"": 20 * time.Minute, "nic.example.com": 20 * time.Minute}, "open": {"gpu.example.com": 20 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy := quarantine.DefaultPolicy()
-			policy.Mode = quarantine.ModeEnforce
+			base := policy.DefaultBase()
+			base.Quarantine.Mode, base.Delays = quarantine.ModeEnforce, delays
+			held := policy.New(base, nil)
 			key, err := device.NewDRA("gpu.example.com", "anvil-07", "gpu-3")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRunWith(t, key, devicewf.Knobs{Policy: policy}, delays)
+			r := newRunWith(t, key, func(key device.Key, classes []string) devicewf.Knobs {
+				return devicewf.Knobs{Policy: held.For(key.Driver, classes)}
+			})
 			r.at(0, func() { r.observe(report("train-0", device.Unknown, "", "41")) })
 			r.at(time.Second, func() {
 				healthy := report("train-0", device.Healthy, "", "42")

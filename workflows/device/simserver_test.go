@@ -25,6 +25,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -151,7 +152,7 @@ func (l *life) begin() {
 	// The machine may be busy with other lives for longer than a second.
 	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&simServer{l: l}}})
 	env.SetWorkflowRunTimeout(l.endsAt.Sub(l.now))
-	env.RegisterWorkflowWithOptions(devicewf.New(l.knobs, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
+	env.RegisterWorkflowWithOptions(devicewf.New(func(device.Key, []string) devicewf.Knobs { return l.knobs }, reason.Builtin().Meaning).Run, workflow.RegisterOptions{Name: devicewf.WorkflowType})
 	env.SetOnTimerFiredListener(func(string) { env.RegisterDelayedCallback(l.check, 0) })
 	l.env, l.suggested, l.heard, l.wanted = env, time.Time{}, time.Time{}, time.Time{}
 }

@@ -38,6 +38,8 @@ type Task[C Commands] struct {
 	Command     C         `json:"command"`
 	TraceParent string    `json:"traceparent,omitempty"`
 	TraceBegan  time.Time `json:"traceBegan,omitzero"`
+	// Classes are the device's, where what is done goes by its mode: marks and Events.
+	Classes []string `json:"classes,omitempty"`
 }
 
 // tasks are the activities under way, at most one of each kind.
@@ -117,13 +119,13 @@ func (t *tasks) await(selector workflow.Selector, r *runner) {
 
 func (r *runner) putMark(c quarantine.PutMark) *task {
 	summary := fmt.Sprintf("keep the device out: %s, epoch %d", c.Reason.Code, c.Epoch)
-	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityPutMark, Task[quarantine.PutMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan, Classes: r.Case.Around.Classes})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, c.Revision) }}
 }
 
 func (r *runner) liftMark(c quarantine.LiftMark) *task {
 	summary := fmt.Sprintf("remove the mark of epoch %d", c.Epoch)
-	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
+	future := workflow.ExecuteActivity(r.markOptions(summary), ActivityLiftMark, Task[quarantine.LiftMark]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan, Classes: r.Case.Around.Classes})
 	return &task{future, func(f workflow.Future) quarantine.Event { return r.markDone(f, c.Epoch, 0) }}
 }
 
@@ -221,7 +223,7 @@ func (r *runner) announce(c quarantine.Announce) *task {
 		Summary:             announcement(c.Notices),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
-	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan})
+	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan, Classes: r.Case.Around.Classes})
 	last := c.Notices[len(c.Notices)-1].Seq
 	return &task{future, func(f workflow.Future) quarantine.Event {
 		if err := f.Get(r.ctx, nil); err != nil {

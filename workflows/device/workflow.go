@@ -31,32 +31,24 @@ type Knobs struct {
 	SearchAttributes bool `json:"searchAttributes"`
 }
 
-// Workflow runs device workflows with a worker's knobs.
+// Settings are a worker's knobs for a device of these classes, as they are now.
+type Settings func(key device.Key, classes []string) Knobs
+
+// Always are settings that are the same for every device, and never change.
+func Always(knobs Knobs) Settings { return func(device.Key, []string) Knobs { return knobs } }
+
+// Workflow runs device workflows with a worker's settings.
 type Workflow struct {
-	knobs   Knobs
-	meaning func(reason.Code) string
-	// delays is how late what a driver says may show, for single drivers.
-	delays map[string]time.Duration
+	settings Settings
+	meaning  func(reason.Code) string
 }
 
-// New returns a Workflow to register under WorkflowType. meaning puts reasons into
-// words for people; nothing is decided by it, so that it may differ in a replay.
-func New(knobs Knobs, meaning func(reason.Code) string) *Workflow {
-	return &Workflow{knobs: knobs, meaning: meaning}
-}
-
-// Delays has health that comes back be good for no shorter than what its driver says may
-// lag behind, for drivers of which that is known.
-func (w *Workflow) Delays(byDriver map[string]time.Duration) *Workflow {
-	w.delays = byDriver
-	return w
-}
-
-// knobsFor are the settings as they are for one device.
-func (w *Workflow) knobsFor(key device.Key) Knobs {
-	knobs := w.knobs
-	knobs.Policy.Hysteresis = max(knobs.Policy.Hysteresis, w.delays[owner(key)])
-	return knobs
+// New returns a Workflow to register under WorkflowType. settings is asked at each
+// decision, so that a change reaches open cases with their next one; what it says is
+// recorded where it differs. meaning puts reasons into words for people; nothing is
+// decided by it, so that it may differ in a replay.
+func New(settings Settings, meaning func(reason.Code) string) *Workflow {
+	return &Workflow{settings: settings, meaning: meaning}
 }
 
 // Run is the workflow. It ends when the case is over, nothing is pending, and nothing
@@ -81,8 +73,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		ctx:     own,
 		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "device", state.Case.Device.String()),
-		own:     w.knobsFor(state.Case.Device),
-		knobs:   w.knobs,
+		own:     w.settings,
 		meaning: w.meaning,
 		phase:   state.Case.Phase,
 		changed: workflow.NewBufferedChannel(own, 1),
@@ -101,9 +92,10 @@ type runner struct {
 	// asked is the context that a cancellation request reaches; nil once one came.
 	asked workflow.Context
 	log   log.Logger
-	// own are the settings of the worker that carries the run now, and knobs those
+	// own gives the settings of the worker that carries the run now, and knobs are those
 	// that were recorded last, by which it decides.
-	own, knobs Knobs
+	own   Settings
+	knobs Knobs
 	// meaning puts reasons into words.
 	meaning func(reason.Code) string
 	// phase is the phase in which the run, or its present stage, began.
@@ -157,19 +149,27 @@ func (r *runner) run() error {
 // apply feeds one event to the case.
 func (r *runner) apply(event quarantine.Event) {
 	opened := r.Case.Epoch
-	r.refreshKnobs()
+	r.refreshKnobs(r.classes(event))
 	r.Case, r.owed = quarantine.Decide(r.Case, event, workflow.Now(r.ctx), r.knobs.Policy)
 	if r.Case.Epoch != opened {
 		r.log.Info("case opened", "epoch", r.Case.Epoch, "phase", string(r.Case.Phase), "reason", string(r.Case.Reason.Code))
 	}
 }
 
+// classes are the device's, by the event if it says so: that an event opens a case is
+// decided by them already.
+func (r *runner) classes(event quarantine.Event) []string {
+	if seen, ok := event.(quarantine.Observed); ok && len(seen.Around.Classes) > 0 {
+		return seen.Around.Classes
+	}
+	return r.Case.Around.Classes
+}
+
 // refreshKnobs takes over a change of the worker's settings. It is recorded when
 // it differs, so that a replay decides as the run did.
-func (r *runner) refreshKnobs() {
-	mine := r.own
+func (r *runner) refreshKnobs(classes []string) {
 	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
-		func(workflow.Context) any { return mine },
+		func(workflow.Context) any { return r.own(r.Case.Device, classes) },
 		func(a, b any) bool { return a == b })
 	// What a run recorded without a value has none, and not this worker's.
 	var knobs Knobs

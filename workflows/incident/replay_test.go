@@ -35,7 +35,7 @@ func TestRecordedIncidentsReplay(t *testing.T) {
 		all.Write(content)
 		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) {
 			replayer := worker.NewWorkflowReplayer()
-			replayer.RegisterWorkflowWithOptions(incidentwf.New(incidentwf.Knobs{Policy: incident.DefaultPolicy()}).Run,
+			replayer.RegisterWorkflowWithOptions(incidentwf.New(func() incidentwf.Knobs { return incidentwf.Knobs{Policy: incident.DefaultPolicy()} }).Run,
 				workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 			if err := replayer.ReplayWorkflowHistoryFromJSONFile(nil, file); err != nil {
 				t.Error(err)

@@ -31,10 +31,11 @@ type Knobs struct {
 }
 
 // Workflow runs incident workflows with a worker's knobs.
-type Workflow struct{ knobs Knobs }
+type Workflow struct{ knobs func() Knobs }
 
-// New returns a Workflow to register under WorkflowType.
-func New(knobs Knobs) *Workflow { return &Workflow{knobs: knobs} }
+// New returns a Workflow to register under WorkflowType. knobs is asked at each
+// decision, and what it says is recorded where it differs.
+func New(knobs func() Knobs) *Workflow { return &Workflow{knobs: knobs} }
 
 // Run is the workflow. It ends when the incident is over and nothing is pending.
 func (w *Workflow) Run(ctx workflow.Context, state State) error {
@@ -57,7 +58,6 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		asked:   ctx,
 		log:     log.With(workflow.GetLogger(ctx), "incident", state.Incident.Scope.String()),
 		own:     w.knobs,
-		knobs:   w.knobs,
 		changed: workflow.NewBufferedChannel(own, 1),
 		began:   workflow.Now(ctx),
 	}
@@ -75,10 +75,11 @@ type runner struct {
 	// asked is the context that a cancellation request reaches; nil once one came.
 	asked workflow.Context
 	log   log.Logger
-	// own are the settings of the worker that carries the run now, and knobs those
+	// own gives the settings of the worker that carries the run now, and knobs are those
 	// that were recorded last, by which it decides.
-	own, knobs Knobs
-	began      time.Time
+	own   func() Knobs
+	knobs Knobs
+	began time.Time
 	// shown is the phase as last written into the search attributes.
 	shown incident.Phase
 
@@ -130,9 +131,8 @@ func (r *runner) apply(event incident.Event) incident.Answer {
 // refreshKnobs takes over a change of the worker's settings. It is recorded when
 // it differs, so that a replay decides as the run did.
 func (r *runner) refreshKnobs() {
-	mine := r.own
 	encoded := workflow.MutableSideEffect(r.ctx, "knobs",
-		func(workflow.Context) any { return mine },
+		func(workflow.Context) any { return r.own() },
 		func(a, b any) bool { return a == b })
 	// What a run recorded without a value has none, and not this worker's.
 	var knobs Knobs

@@ -35,7 +35,7 @@ func newRun(t *testing.T) *run {
 	r.SetStartTime(time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC))
 	r.SetTestTimeout(20 * time.Second)
 	knobs := incidentwf.Knobs{Policy: incident.DefaultPolicy()}
-	r.RegisterWorkflowWithOptions(incidentwf.New(knobs).Run, workflow.RegisterOptions{Name: incidentwf.WorkflowType})
+	r.RegisterWorkflowWithOptions(incidentwf.New(func() incidentwf.Knobs { return knobs }).Run, workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 	r.RegisterActivityWithOptions(func(_ context.Context, task incidentwf.Announce) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
