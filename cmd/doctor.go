@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,11 +188,12 @@ func (f *doctorFlags) systems() (all []doctor.System, end func(), err error) {
 	if leaseNamespace == "" {
 		leaseNamespace = f.namespace
 	}
+	policyNamespace := cmp.Or(set.PolicyNamespace, f.namespace)
 	checks := []doctor.Check{
 		server.ResourceAPI(), server.TaintRules(), server.Gates(), server.NodeAllocatable(),
-		server.Rights("starter", "", starter, append(kube.StarterRights(leaseNamespace, lease), kube.PokeRights(set.WatchNamespace)...)),
-		server.Rights("worker", set.Mode, worker, append(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PokeRights(set.WatchNamespace)...)),
-		server.Fence(worker),
+		server.Rights("starter", "", starter, slices.Concat(kube.StarterRights(leaseNamespace, lease), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
+		server.Rights("worker", set.Mode, worker, slices.Concat(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
+		server.Fence(worker), server.Policy(policyNamespace),
 		server.Drivers(), server.Plugins(), server.Tolerations(),
 	}
 	if f.probe {

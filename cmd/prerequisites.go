@@ -3,7 +3,9 @@ package cmd
 // This file says which prerequisites each process looks at, and which the doctor.
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
@@ -20,7 +22,7 @@ import (
 var self kube.Account
 
 // starterPrerequisites are those that a starter looks at for itself.
-func starterPrerequisites(set config.Starter, namespace string, c cluster, t client.Client, shown *directory.Directory, log *slog.Logger, metrics prometheus.Registerer) *doctor.Self {
+func starterPrerequisites(set config.Starter, namespace string, held governing, c cluster, t client.Client, shown *directory.Directory, log *slog.Logger, metrics prometheus.Registerer) *doctor.Self {
 	lease := set.LeaderElection.Name
 	if !set.LeaderElection.Enabled {
 		lease = ""
@@ -28,7 +30,8 @@ func starterPrerequisites(set config.Starter, namespace string, c cluster, t cli
 	server := doctor.Cluster{Kubernetes: c.typed, Dynamic: c.untyped}
 	return watchPrerequisites(log, metrics,
 		doctor.System{Reach: server.Reach(), Then: []doctor.Check{
-			server.ResourceAPI(), server.Rights("starter", "", self, append(kube.StarterRights(namespace, lease), kube.PokeRights(set.WatchNamespace)...)),
+			server.ResourceAPI(), server.Rights("starter", "", self, slices.Concat(kube.StarterRights(namespace, lease), kube.PolicyRights(held.namespace), kube.PokeRights(set.WatchNamespace))),
+			doctor.KnownPolicy(held.namespace, held.watch.Status),
 		}},
 		doctor.System{Reach: temporalOf(t, set.Temporal).Reach()},
 		redisSystem(shown),
@@ -37,13 +40,25 @@ func starterPrerequisites(set config.Starter, namespace string, c cluster, t cli
 
 // workerPrerequisites are those that a worker looks at for itself. The fence is
 // tried where the worker may make rules at all.
-func workerPrerequisites(set config.Worker, c cluster, t client.Client, shown *directory.Directory, log *slog.Logger, metrics prometheus.Registerer) *doctor.Self {
-	marks := set.Mode == string(quarantine.ModeEnforce)
+func workerPrerequisites(set config.Worker, held governing, c cluster, t client.Client, shown *directory.Directory, log *slog.Logger, metrics prometheus.Registerer) *doctor.Self {
 	server := doctor.Cluster{Kubernetes: c.typed, Dynamic: c.untyped}
-	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), server.Rights("worker", set.Mode, self, append(kube.WorkerRights(marks), kube.PokeRights(set.WatchNamespace)...))}
-	if marks {
-		checks = append(checks, server.Fence(self))
+	rights, fence := server.Rights("worker", "", self, nil), server.Fence(self)
+	// Whether marks are made may change while it runs.
+	rights.Ask = func(ctx context.Context) ([]doctor.Finding, error) {
+		mode := quarantine.ModeObserve
+		if held.watch.Current().Enforces() {
+			mode = quarantine.ModeEnforce
+		}
+		wanted := slices.Concat(kube.WorkerRights(mode == quarantine.ModeEnforce), kube.PolicyRights(held.namespace), kube.PokeRights(set.WatchNamespace))
+		return server.Rights("worker", string(mode), self, wanted).Ask(ctx)
 	}
+	fence.Ask = func(ctx context.Context) ([]doctor.Finding, error) {
+		if !held.watch.Current().Enforces() {
+			return nil, nil
+		}
+		return server.Fence(self).Ask(ctx)
+	}
+	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), rights, fence, doctor.KnownPolicy(held.namespace, held.watch.Status)}
 	return watchPrerequisites(log, metrics,
 		doctor.System{Reach: server.Reach(), Then: checks},
 		doctor.System{Reach: temporalOf(t, set.Temporal).Reach()},

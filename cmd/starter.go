@@ -2,11 +2,13 @@ package cmd
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/starter"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
@@ -69,6 +71,12 @@ func runStarter(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
+	base := policy.DefaultBase()
+	base.Delays = set.ReportingDelay
+	held, err := watchPolicy(set.PolicyPlace, base, cluster, false, logger, told.Registry)
+	if err != nil {
+		return err
+	}
 	cases := workflow.NewClient(temporal, set.Temporal.TaskQueue)
 	observer, err := starter.New(starter.Options{
 		Kubernetes: cluster.typed,
@@ -92,6 +100,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Alone:      !set.LeaderElection.Enabled,
 		Workers:    set.SignalWorkers,
 		Drivers:    driverPolicies(set),
+		Delay:      func(driver string) time.Duration { return held.watch.Current().Delay(driver) },
 		Timing: starter.Timing{
 			Quiet:       set.SettleQuiet,
 			SettleLimit: set.SettleLimit,
@@ -103,7 +112,6 @@ func runStarter(ctx context.Context, streams Streams) error {
 			Drain:       set.Drain,
 
 			HeartbeatLimit: set.HeartbeatLimit.Of(""),
-			ReportingDelay: set.ReportingDelay.Of(""),
 		},
 	})
 	if err != nil {
@@ -119,9 +127,9 @@ func runStarter(ctx context.Context, streams Streams) error {
 				temporalReachable(temporal, set.Temporal.Namespace),
 				{"watches", func(context.Context) error { return observer.Ready() }},
 			},
-			prerequisites: starterPrerequisites(set, namespace, cluster, temporal, shown, logger, told.Registry),
+			prerequisites: starterPrerequisites(set, namespace, held, cluster, temporal, shown, logger, told.Registry),
 		},
-		run:       observer.Run,
+		run:       held.during(observer.Run, false),
 		stopLimit: set.Drain + stopMargin,
 	}.serve(ctx)
 }
@@ -135,11 +143,6 @@ func driverPolicies(set config.Starter) map[string]starter.DriverPolicy {
 	for driver, limit := range set.HeartbeatLimit {
 		policy := policies[driver]
 		policy.HeartbeatLimit = limit
-		policies[driver] = policy
-	}
-	for driver, delay := range set.ReportingDelay {
-		policy := policies[driver]
-		policy.ReportingDelay = delay
 		policies[driver] = policy
 	}
 	for _, driver := range set.HidesAllocated {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
-	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/workers"
 )
@@ -65,7 +64,10 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer closeDirectory()
-	held := policy.New(set.Base(set.Reporting), nil)
+	held, err := watchPolicy(set.PolicyPlace, set.Base(set.Reporting), cluster, true, logger, told.Registry)
+	if err != nil {
+		return err
+	}
 	worker, err := workers.New(workers.Options{
 		Temporal:    temporal,
 		Namespace:   set.Temporal.Namespace,
@@ -73,7 +75,7 @@ func runWorker(ctx context.Context, streams Streams) error {
 		Kubernetes:  cluster.typed,
 		Dynamic:     cluster.untyped,
 		Discovery:   cluster.typed.Discovery(),
-		Policy:      func() *policy.InForce { return held },
+		Policy:      held.watch.Current,
 		Catalogue:   catalogue,
 		Logger:      logger,
 		Registerer:  told.Registry,
@@ -93,10 +95,11 @@ func runWorker(ctx context.Context, streams Streams) error {
 			conditions: []condition{
 				kubernetesReachable(cluster.typed.Discovery()),
 				temporalReachable(temporal, set.Temporal.Namespace),
+				held.known(),
 			},
-			prerequisites: workerPrerequisites(set, cluster, temporal, shown, logger, told.Registry),
+			prerequisites: workerPrerequisites(set, held, cluster, temporal, shown, logger, told.Registry),
 		},
-		run:       worker.Run,
+		run:       held.during(worker.Run, true),
 		stopLimit: set.StopTimeout + stopMargin,
 	}.serve(ctx)
 }

@@ -53,7 +53,7 @@ func (t *tracker) evidenceAges() (oldest map[string]time.Duration, stale map[str
 		driver := reading.DriverOf(key)
 		around := t.around(key, r.node)
 		around.WatchCurrent = t.blindSince.IsZero()
-		age := t.reportingDelay(driver)
+		age := t.delay(driver)
 		if why := around.Freshness(key.Path()); why != device.Fresh {
 			if stale[driver] == nil {
 				stale[driver] = map[device.Staleness]int{}

@@ -42,9 +42,8 @@ type DriverPolicy struct {
 	// listed is in use then, and not missing.
 	HidesAllocated bool
 	// HeartbeatLimit is how long a node's Lease may stand still before nothing that
-	// was read of the driver's devices there is believed; ReportingDelay is how long
-	// after the fact an entry may still say what was. Zero is what Timing says.
-	HeartbeatLimit, ReportingDelay time.Duration
+	// was read of the driver's devices there is believed. Zero is what Timing says.
+	HeartbeatLimit time.Duration
 }
 
 // Timing holds all the starter's waits. The zero value of each means its default.
@@ -71,9 +70,8 @@ type Timing struct {
 	// Heartbeats is how often the Leases of nodes are listed. Default 15 s; kubelets
 	// renew them every 10 s.
 	Heartbeats time.Duration
-	// HeartbeatLimit and ReportingDelay hold for drivers of which DriverPolicy says
-	// nothing. Defaults 50 s, 2 min.
-	HeartbeatLimit, ReportingDelay time.Duration
+	// HeartbeatLimit holds for drivers of which DriverPolicy says nothing. Default 50 s.
+	HeartbeatLimit time.Duration
 	// NodeReturn is how long a node that was out has to be back before what is read
 	// on it counts. Default 30 s.
 	NodeReturn time.Duration
@@ -113,7 +111,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.Lease, 8 * time.Second}, {&t.Renew, 5 * time.Second}, {&t.Retry, time.Second},
 		{&t.Quiet, 500 * time.Millisecond}, {&t.SettleLimit, 5 * time.Second}, {&t.SyncLimit, 30 * time.Second},
 		{&t.InventoryQuiet, time.Second}, {&t.PluginAway, 30 * time.Second}, {&t.DriverAway, 2 * time.Minute},
-		{&t.Heartbeats, 15 * time.Second}, {&t.HeartbeatLimit, 50 * time.Second}, {&t.ReportingDelay, 2 * time.Minute}, {&t.NodeReturn, 30 * time.Second},
+		{&t.Heartbeats, 15 * time.Second}, {&t.HeartbeatLimit, 50 * time.Second}, {&t.NodeReturn, 30 * time.Second},
 		{&t.Return, 30 * time.Second}, {&t.Send, 5 * time.Second},
 		{&t.RetryFirst, 100 * time.Millisecond}, {&t.RetryMax, 5 * time.Second}, {&t.RetryRefused, time.Minute},
 		{&t.Recheck, 30 * time.Second}, {&t.Poke, time.Minute}, {&t.Rediscover, time.Minute},
@@ -141,7 +139,7 @@ func (t Timing) validate() error {
 	}{
 		{"retry", t.Retry}, {"quiet", t.Quiet}, {"settle limit", t.SettleLimit}, {"sync limit", t.SyncLimit},
 		{"inventory quiet", t.InventoryQuiet}, {"plugin away", t.PluginAway}, {"driver away", t.DriverAway},
-		{"heartbeats", t.Heartbeats}, {"heartbeat limit", t.HeartbeatLimit}, {"reporting delay", t.ReportingDelay}, {"node return", t.NodeReturn},
+		{"heartbeats", t.Heartbeats}, {"heartbeat limit", t.HeartbeatLimit}, {"node return", t.NodeReturn},
 		{"return", t.Return}, {"send", t.Send}, {"retry first", t.RetryFirst}, {"retry refused", t.RetryRefused},
 		{"recheck", t.Recheck}, {"poke", t.Poke}, {"rediscover", t.Rediscover}, {"memory first", t.MemoryFirst}, {"memory every", t.MemoryEvery}, {"drain", t.Drain}, {"standby", t.Standby},
 	} {
@@ -194,7 +192,10 @@ type Options struct {
 	// Drivers holds what an operator says of drivers, by DRA driver name or
 	// extended resource name.
 	Drivers map[string]DriverPolicy
-	Timing  Timing
+	// Delay is how long after the fact an entry of a driver may still say what was, as the
+	// policy has it now. Default 2 min for each.
+	Delay  func(driver string) time.Duration
+	Timing Timing
 }
 
 func (o Options) withDefaults() Options {
@@ -212,6 +213,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Storm.Thresholds == (incident.Thresholds{}) {
 		o.Storm.Thresholds = incident.DefaultThresholds()
+	}
+	if o.Delay == nil {
+		o.Delay = func(string) time.Duration { return 2 * time.Minute }
 	}
 	o.Timing = o.Timing.withDefaults()
 	return o
@@ -260,12 +264,4 @@ func (t *tracker) heartbeatLimit(driver string) time.Duration {
 		return own
 	}
 	return t.timing.HeartbeatLimit
-}
-
-// reportingDelay is how long after the fact an entry of a driver may still say what was.
-func (t *tracker) reportingDelay(driver string) time.Duration {
-	if own := t.drivers[driver].ReportingDelay; own > 0 {
-		return own
-	}
-	return t.timing.ReportingDelay
 }

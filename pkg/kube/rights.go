@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/sickbay-dev/sickbay/pkg/policy"
 )
 
 // Right is one thing that a process of Sickbay has to be allowed. deploy/ grants
@@ -122,6 +124,16 @@ func PokeRights(namespace string) []Right {
 		Resource: "pods", Verb: "patch", Namespace: namespace, Optional: true,
 		Without: "no kubelet is asked for a reading of now: what it doesn't report by itself shows a minute and a half later",
 	}}
+}
+
+// PolicyRights are what starter and worker do to know the policy: they watch the one
+// ConfigMap that it is in.
+func PolicyRights(namespace string) []Right {
+	const without = "the policy isn't known, and what the environment says holds"
+	return []Right{
+		{Resource: "configmaps", Verb: "list", Namespace: namespace, Name: policy.ConfigMapName, Without: without, Optional: true},
+		{Resource: "configmaps", Verb: "watch", Namespace: namespace, Name: policy.ConfigMapName, Without: without, Optional: true},
+	}
 }
 
 // Account is a ServiceAccount whose rights are asked for; the zero value is

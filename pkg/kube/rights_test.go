@@ -24,11 +24,11 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 		granted []string
 		wanted  []kube.Right
 	}{
-		{"starter", base["sickbay-starter"], kube.StarterRights("sickbay", "sickbay-starter")},
-		{"worker", base["sickbay-worker"], kube.WorkerRights(false)},
-		{"starter", slices.Concat(base["sickbay-starter"], pokes["sickbay-starter"]), append(kube.StarterRights("sickbay", "sickbay-starter"), kube.PokeRights("sickbay-watch")...)},
-		{"worker", slices.Concat(base["sickbay-worker"], pokes["sickbay-worker"]), append(kube.WorkerRights(false), kube.PokeRights("sickbay-watch")...)},
-		{"worker", slices.Concat(base["sickbay-worker"], marks["sickbay-worker"]), kube.WorkerRights(true)},
+		{"starter", base["sickbay-starter"], append(kube.StarterRights("sickbay", "sickbay-starter"), kube.PolicyRights("sickbay")...)},
+		{"worker", base["sickbay-worker"], append(kube.WorkerRights(false), kube.PolicyRights("sickbay")...)},
+		{"starter", slices.Concat(base["sickbay-starter"], pokes["sickbay-starter"]), slices.Concat(kube.StarterRights("sickbay", "sickbay-starter"), kube.PolicyRights("sickbay"), kube.PokeRights("sickbay-watch"))},
+		{"worker", slices.Concat(base["sickbay-worker"], pokes["sickbay-worker"]), slices.Concat(kube.WorkerRights(false), kube.PolicyRights("sickbay"), kube.PokeRights("sickbay-watch"))},
+		{"worker", slices.Concat(base["sickbay-worker"], marks["sickbay-worker"]), append(kube.WorkerRights(true), kube.PolicyRights("sickbay")...)},
 	} {
 		var wanted []string
 		for _, right := range c.wanted {

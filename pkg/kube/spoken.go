@@ -20,7 +20,7 @@ type Spoken struct {
 // APIs lists what starter and worker speak: the resources that they need rights for.
 func APIs() []Spoken {
 	var all []Spoken
-	for _, right := range slices.Concat(StarterRights("", "any"), WorkerRights(true)) {
+	for _, right := range slices.Concat(StarterRights("", "any"), WorkerRights(true), PolicyRights("")) {
 		spoken := Spoken{Group: right.Group, Resource: right.Resource, Versions: versionsOf(right.Group, right.Resource)}
 		if !slices.ContainsFunc(all, func(s Spoken) bool { return s.Group == spoken.Group && s.Resource == spoken.Resource }) {
 			all = append(all, spoken)

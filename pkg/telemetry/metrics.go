@@ -270,6 +270,11 @@ var (
 		Help:   "1; the labels say what runs.",
 		Labels: []Label{{"version", "the release"}, {"commit", "the commit, where it is known"}},
 	}
+	PolicyState = Metric{
+		Name: "sickbay_policy_state", Kind: Gauge, Has: both,
+		Help:   "1; the label says what is known of the policy's ConfigMap. refused, deleted and unreadable want somebody to look: what it says isn't in force.",
+		Labels: []Label{{"state", "`waiting`, `none`, `read`, `refused`, `deleted`, `unreadable`"}},
+	}
 	Prerequisites = Metric{
 		Name: "sickbay_prerequisites", Kind: Gauge, Has: both,
 		Help:   "1 for what the process found last of each thing that it needs; `sickbay doctor` and /readyz say more.",
@@ -295,6 +300,6 @@ func Sections() []Section {
 			DirectoryWrites, DirectoryDifferences, DirectoryLostShards, DirectoryErrors, DirectoryOverflows, DirectoryWaiting,
 			DirectoryLag, DirectoryCurrent, DirectoryDecisions,
 		}},
-		{"The process", []Metric{BuildInfo, Prerequisites}},
+		{"The process", []Metric{BuildInfo, Prerequisites, PolicyState}},
 	}
 }
