@@ -25,7 +25,7 @@ and for those of a class. docs/policy.md has every field.
 		// cobra sets this by itself only where it prints the suggestions.
 		SuggestionsMinimumDistance: 2,
 	}
-	command.AddCommand(newPolicyCheck(streams))
+	command.AddCommand(newPolicyCheck(streams), newPolicyShow(streams), newPolicyExplain(streams))
 	return command
 }
 

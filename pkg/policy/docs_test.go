@@ -3,6 +3,7 @@ package policy_test
 import (
 	"flag"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,6 +49,18 @@ func readPage(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(content)
+}
+
+// The one that deploy/ has is a policy, too, and changes nothing by itself.
+func TestTheShippedPolicySaysWhatHoldsAnyway(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/components/policy/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, plain := policy.New(policy.DefaultBase(), parse(t, string(text))), policy.New(policy.DefaultBase(), nil)
+	if held.For("", nil) != plain.For("", nil) || held.Incidents() != plain.Incidents() || !reflect.DeepEqual(held.Limits(), plain.Limits()) {
+		t.Errorf("limits %+v, want %+v", held.Limits(), plain.Limits())
+	}
 }
 
 func TestTheExamplesOfThePolicyPageAreRead(t *testing.T) {
