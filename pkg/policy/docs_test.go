@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/policy"
 )
@@ -53,11 +55,18 @@ func readPage(t *testing.T) string {
 
 // The one that deploy/ has is a policy, too, and changes nothing by itself.
 func TestTheShippedPolicySaysWhatHoldsAnyway(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/components/policy/policy.yaml")
+	text, err := os.ReadFile("../../deploy/examples/policy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, plain := policy.New(policy.DefaultBase(), parse(t, string(text))), policy.New(policy.DefaultBase(), nil)
+	var object struct {
+		Metadata struct{ Name string }
+		Data     map[string]string
+	}
+	if err := yaml.Unmarshal(text, &object); err != nil || object.Metadata.Name != policy.ConfigMapName || len(object.Data) != 1 {
+		t.Fatalf("%+v, %v", object, err)
+	}
+	held, plain := policy.New(policy.DefaultBase(), parse(t, object.Data[policy.ConfigMapKey])), policy.New(policy.DefaultBase(), nil)
 	if held.For("", nil) != plain.For("", nil) || held.Incidents() != plain.Incidents() || !reflect.DeepEqual(held.Limits(), plain.Limits()) {
 		t.Errorf("limits %+v, want %+v", held.Limits(), plain.Limits())
 	}
