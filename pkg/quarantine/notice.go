@@ -54,6 +54,9 @@ type Notice struct {
 	// Took is the time from the sight of the fault to its mark, on the notice that
 	// the mark is in force for the first time in its epoch.
 	Took time.Duration `json:"took,omitempty"`
+	// Good is since when live looks have found the device healthy, on the notice that
+	// its case is closed.
+	Good time.Time `json:"good,omitzero"`
 	Text string        `json:"text"`
 }
 
@@ -73,6 +76,9 @@ func (d *decision) notifyAs(actor string, kind NoticeKind, alert bool, text stri
 	}
 	if c.Severity != 0 {
 		notice.Severity = c.Severity.String()
+	}
+	if kind == NoticeClosed {
+		notice.Good = c.GoodSince
 	}
 	c.Notices = append(c.Notices, notice)
 	if extra := len(c.Notices) - maxNotices; extra > 0 {

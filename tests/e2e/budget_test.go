@@ -154,6 +154,7 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	o.wants("a scope that isn't", o.types(o.binary, "pause", "rack/7", "--for", "1h", "--reason", "x"), 2, "want cluster, driver/NAME")
 	o.wants("what isn't paused", o.types(o.binary, "resume", "node/node-1", "--reason", "x"), 1, "resume refused for node/node-1: it isn't paused; paused are driver/gpu.example.com")
 	o.wants("the resume", o.types(o.binary, "resume", "driver/"+simnode.DefaultDriver, "--reason", "done", "--actor", "oncall@example.com"), 0, "resume accepted")
+	o.wants("what came of it", o.types(o.binary, "report", "--since", "1h", "-o", "wide"), 0, "XidFallenOffBus", "in all", "made", "not made")
 	// Two have asked since the budgets were emptied; the others ask again within a quarter
 	// of an hour.
 	c.eventually("those that stand in line are let in", 30*time.Second, func(ctx context.Context) error {
