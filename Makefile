@@ -16,6 +16,8 @@ TOOLS := $(BIN)/tools
 DEMO ?=
 # BENCH is passed to the bench, for example BENCH="--faults 50".
 BENCH ?=
+# SIM is passed to the simulation, for example SIM="--years 10".
+SIM ?=
 # CORPUS is the folder of the replay corpus that `make record` writes, which is the
 # version's, and RECORDED the tests whose workflows it records.
 CORPUS ?= unreleased
@@ -119,6 +121,10 @@ stack: ## start the development stack and print its addresses; Ctrl-C ends it
 .PHONY: bench
 bench: parts ## measure what docs/performance.md shows, on this machine
 	go -C tests run ./bench $(BENCH)
+
+.PHONY: sim
+sim: ## carry the decisions through years of a simulated fleet and write docs/policy-simulation.md with its pictures; SIM="--seed 2"
+	go -C tests run ./sim --docs ../docs $(SIM)
 
 .PHONY: record
 record: parts ## record histories of device and incident workflows for the replay corpus, as version CORPUS

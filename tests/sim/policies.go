@@ -1,0 +1,98 @@
+package main
+
+import (
+	"time"
+
+	"github.com/sickbay-dev/sickbay/pkg/budget"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+)
+
+// policy is everything that an operator chooses, and the defaults where they don't.
+type policy struct {
+	name       string
+	quarantine quarantine.Policy
+	incidents  incident.Policy
+	thresholds incident.Thresholds
+	storms     bool
+	crowds     bool
+	gather     time.Duration
+	limits     budget.Limits
+}
+
+// defaults is what holds where the operator says nothing, and marks.
+func defaults() policy {
+	p := policy{
+		name: "defaults", quarantine: quarantine.DefaultPolicy(), incidents: incident.DefaultPolicy(),
+		thresholds: incident.DefaultThresholds(), storms: true, crowds: true, gather: 10 * time.Second, limits: budget.DefaultLimits(),
+	}
+	p.quarantine.Mode = quarantine.ModeEnforce
+	return p
+}
+
+// but is the defaults with something else.
+func but(name string, change func(*policy)) policy {
+	p := defaults()
+	p.name = name
+	change(&p)
+	return p
+}
+
+func grace(name string, d time.Duration) policy {
+	return but(name, func(p *policy) { p.quarantine.Grace = d })
+}
+
+func budgetOf(name string, limit budget.Limit) policy {
+	return but(name, func(p *policy) { p.limits.Cluster, p.limits.Class = limit, limit })
+}
+
+// policies are those that are compared.
+func policies() []policy {
+	return []policy{
+		defaults(),
+		grace("grace 1 m", time.Minute),
+		grace("grace 15 m", 15*time.Minute),
+		but("hysteresis 30 s", func(p *policy) { p.quarantine.Hysteresis = 30 * time.Second }),
+		but("hysteresis 10 m", func(p *policy) { p.quarantine.Hysteresis = 10 * time.Minute }),
+		but("storm guard off", func(p *policy) { p.storms, p.gather = false, 0 }),
+		but("crowd guard off", func(p *policy) { p.crowds = false }),
+		but("both guards off", func(p *policy) { p.storms, p.crowds, p.gather = false, false, 0 }),
+		but("storms hold 5 m on a node, 20 m else", func(p *policy) { p.incidents.MaxNode, p.incidents.Max = 5*time.Minute, 20*time.Minute }),
+		but("storms hold 1 h on a node, 4 h else", func(p *policy) { p.incidents.MaxNode, p.incidents.Max = time.Hour, 4*time.Hour }),
+		budgetOf("budget none", budget.Limit{None: true}),
+		budgetOf("budget 1 %", budget.Limit{Percent: 1, Min: 2}),
+		budgetOf("budget 5 %", budget.Limit{Percent: 5, Min: 2}),
+		budgetOf("budget 20 %", budget.Limit{Percent: 20, Min: 2}),
+		but("pace none", func(p *policy) { p.limits.Pace = 0 }),
+		but("pace 60 s", func(p *policy) { p.limits.Pace = 60 }),
+		but("no guards, no budget", func(p *policy) {
+			p.storms, p.crowds, p.gather = false, false, 0
+			p.limits.Cluster, p.limits.Class = budget.Limit{None: true}, budget.Limit{None: true}
+		}),
+	}
+}
+
+// floors are compared in a small fleet, where a percentage alone keeps next to nothing out.
+func floors() []policy {
+	return []policy{
+		but("floor 2 (defaults)", func(*policy) {}),
+		budgetOf("floor 1", budget.Limit{Percent: 10, Min: 1}),
+		budgetOf("floor 4", budget.Limit{Percent: 10, Min: 4}),
+		budgetOf("no budget", budget.Limit{None: true}),
+	}
+}
+
+// rivals are those of the policies that are held against the defaults wherever a rate is
+// changed: one or two for each of their values.
+func rivals() []policy {
+	keep := map[string]bool{
+		"defaults": true, "grace 1 m": true, "grace 15 m": true, "both guards off": true, "budget none": true, "budget 5 %": true,
+	}
+	var all []policy
+	for _, p := range policies() {
+		if keep[p.name] {
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// study is what is compared, over which time, from which seed.
+type study struct {
+	seed                    uint64
+	years, sensitivityYears float64
+	// fleet is where policies are compared, few where floors matter: a percentage of few
+	// devices is next to nothing. some is where one rate after the other is changed.
+	fleet, few, some shape
+}
+
+// whole is the study that the page shows. The fleet is about as large as that of which
+// false alarms were published (504 devices).
+func whole() study {
+	return study{
+		seed: 1, years: 2, sensitivityYears: 0.5,
+		fleet: shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2},
+		few:   shape{racks: 1, nodesPerRack: 2, perNode: 8},
+		some:  shape{racks: 4, nodesPerRack: 8, perNode: 8, second: 1},
+	}
+}
+
+// fewFor is how many times longer the fleet of few devices runs.
+const fewFor = 16
+
+// quiet is how long nothing goes wrong any more after the end of what is measured, so
+// that it shows whether everything comes to rest.
+const quiet = 180 * day
+
+// result is what came of a run.
+type result struct {
+	policy string
+	measures
+}
+
+// one is a run that is to be made.
+type one struct {
+	shape  shape
+	rates  rates
+	policy policy
+	years  float64
+}
+
+// simulate makes one run, and wants it to come to rest.
+func (o study) simulate(ctx context.Context, r one) (result, error) {
+	lasts := time.Duration(r.years * float64(year))
+	w := newWorld(r.shape, o.seed, r.rates, r.policy, lasts)
+	if err := w.run(ctx, lasts+quiet); err != nil {
+		return result{}, err
+	}
+	return result{r.policy.name, w.got}, w.got.checkEnd(w)
+}
+
+// all makes runs, as many at a time as there are processors, and returns their results in
+// the order of the runs.
+func (o study) all(ctx context.Context, runs []one) ([]result, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	results := make([]result, len(runs))
+	next := make(chan int)
+	var done sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		done.Go(func() {
+			for i := range next {
+				r, err := o.simulate(ctx, runs[i])
+				if err != nil {
+					stop(err)
+				}
+				results[i] = r
+			}
+		})
+	}
+	for i := range runs {
+		next <- i
+	}
+	close(next)
+	done.Wait()
+	return results, context.Cause(ctx)
+}
