@@ -395,6 +395,7 @@ func (s *site) withoutBinding(t *testing.T, name string) func() error {
 // readAll are the rights to read all that the doctor reads: of objects, and of paths.
 func (s *site) readAll() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"sickbay-policy"}, Verbs: []string{"get"}},
 		{
 			APIGroups: []string{"", "resource.k8s.io"}, Verbs: []string{"list"},
 			Resources: []string{"pods", "nodes", "resourceclaims", "resourceclaimtemplates", "resourceslices", "devicetaintrules", "deviceclasses"},
