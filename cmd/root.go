@@ -75,7 +75,7 @@ shows those that it reads.
 	)
 	root.AddCommand(newStarter(streams), newWorker(streams), newWatch(streams), newDevices(streams), newDevice(streams), newPod(streams),
 		newIncidents(streams), newIncident(streams), newBudgets(streams), newPause(streams), newResume(streams), newQuarantine(streams),
-		newAudit(streams), newPolicy(streams), newDoctor(streams), newRebuild(streams), newSetup(streams), newVersion(streams))
+		newAudit(streams), newReport(streams), newPolicy(streams), newDoctor(streams), newRebuild(streams), newSetup(streams), newVersion(streams))
 	return root
 }
 
