@@ -62,7 +62,7 @@ type drill struct {
 func (d *drill) run(v version, name, command string, env ...string) {
 	d.t.Helper()
 	_, err := product.Start(d.t.Context(), d.stack, product.Service{
-		Binary: d.binary[v], Command: command, Name: name, Env: append([]string{"SICKBAY_LOG_LEVEL=debug"}, env...),
+		Binary: d.binary[v], Earlier: v == older, Command: command, Name: name, Env: append([]string{"SICKBAY_LOG_LEVEL=debug"}, env...),
 	})
 	if err != nil {
 		d.t.Fatal(err)

@@ -73,6 +73,8 @@ func shortWindows() map[string]string {
 		"SICKBAY_GRACE": "15s", "SICKBAY_RECHECK_FIRST": "1s", "SICKBAY_RECHECK_MAX": "3s", "SICKBAY_HYSTERESIS": "3s",
 		"SICKBAY_COOL_DOWN": "1s", "SICKBAY_STABILITY": stability.String(), "SICKBAY_SETTLE_ALLOCATABLE": "20s",
 		"SICKBAY_PLUGIN_AWAY": "2s",
+		// Of a few devices as many may be kept out as fail.
+		"SICKBAY_BUDGET_CLUSTER": "none", "SICKBAY_BUDGET_CLASS": "none",
 		// Each device of the one node counts by itself.
 		"SICKBAY_STORM_GATHER": "1s", "SICKBAY_STORM_NODE_DEVICES": "100",
 		"SICKBAY_WATCH_POKE": watchPoke.String(),

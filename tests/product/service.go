@@ -38,6 +38,8 @@ func Environment(st *stack.Stack) []string {
 type Service struct {
 	// Binary is the path of sickbay.
 	Binary string
+	// Earlier is set for a binary of an earlier version.
+	Earlier bool
 	// Command is its subcommand, "starter" or "worker".
 	Command string
 	// Name is the process's in the stack. Default is Command.
@@ -66,7 +68,7 @@ func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err
 	url := "http://" + address + cmp.Or(s.Ready, "/readyz")
 	err = st.StartProcess(ctx, stack.Process{
 		Name: cmp.Or(s.Name, s.Command), Path: s.Binary, Args: []string{s.Command},
-		Env:   slices.Concat(Environment(st), account, unbounded, []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
+		Env:   slices.Concat(Environment(st), account, unbounded(s), []string{"SICKBAY_HTTP_ADDRESS=" + address}, s.Env),
 		Ready: stack.Answers(url),
 	})
 	if err != nil {
@@ -75,9 +77,15 @@ func Start(ctx context.Context, st *stack.Stack, s Service) (address string, err
 	return address, nil
 }
 
-// unbounded lifts the budgets, of which clusters of a few devices are soon full. What is
-// about budgets sets its own.
-var unbounded = []string{"SICKBAY_BUDGET_CLUSTER=none", "SICKBAY_BUDGET_CLASS=none"}
+// unbounded lifts a worker's budgets, of which clusters of a few devices are soon full.
+// What is about budgets sets its own. An earlier version has none, and refuses variables
+// that it doesn't know.
+func unbounded(s Service) []string {
+	if s.Earlier || s.Command != "worker" {
+		return nil
+	}
+	return []string{"SICKBAY_BUDGET_CLUSTER=none", "SICKBAY_BUDGET_CLASS=none"}
+}
 
 // accountOf points a service at the stack's cluster as the account that it has there.
 func accountOf(ctx context.Context, st *stack.Stack, s Service) (env []string, err error) {
