@@ -28,7 +28,7 @@ type variant struct {
 
 func (v variant) name() string {
 	if v.all {
-		return "every rate"
+		return "everything that happens, together"
 	}
 	return v.row.what
 }
@@ -44,7 +44,7 @@ func (o study) make(ctx context.Context) (findings, error) {
 		runs = append(runs, one{o.few, ratesTimes(1), p, o.years * fewFor})
 	}
 	if o.sensitivityYears > 0 {
-		f.variants = variants()
+		f.variants = o.variants()
 	}
 	for _, v := range f.variants {
 		for _, p := range rivals() {
@@ -64,14 +64,14 @@ func (o study) make(ctx context.Context) (findings, error) {
 	return f, nil
 }
 
-// variants are the rates of the table, each three times as much and a third.
-func variants() []variant {
+// variants are the rates that are varied, each three times as much and a third, and all
+// frequencies together.
+func (o study) variants() []variant {
 	var all []variant
 	for _, row := range rateTable() {
-		if row.key == holdFor || row.key == freeFor {
-			continue // how busy the fleet is changes what is seen, and no policy
+		if slices.Contains(o.varied, row.key) {
+			all = append(all, variant{row: row, factor: 3}, variant{row: row, factor: 1. / 3})
 		}
-		all = append(all, variant{row: row, factor: 3}, variant{row: row, factor: 1. / 3})
 	}
 	return append(all, variant{factor: 3, all: true}, variant{factor: 1. / 3, all: true})
 }

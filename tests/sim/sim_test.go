@@ -15,7 +15,7 @@ import (
 // tiny is a study that takes a moment.
 func tiny(seed uint64) study {
 	fleet := shape{racks: 4, nodesPerRack: 2, perNode: 8, second: 1}
-	return study{seed: seed, years: 0.02, fleet: fleet, few: shape{racks: 1, nodesPerRack: 1, perNode: 8}, some: fleet}
+	return study{seed: seed, years: 0.02, sensitivityYears: 0.01, varied: []rateKey{glitches}, fleet: fleet, few: shape{racks: 1, nodesPerRack: 1, perNode: 8}, some: fleet}
 }
 
 func TestTheSameSeedGivesTheSamePageAndPictures(t *testing.T) {

@@ -14,13 +14,23 @@ type study struct {
 	// fleet is where policies are compared, few where floors matter: a percentage of few
 	// devices is next to nothing. some is where one rate after the other is changed.
 	fleet, few, some shape
+	// varied are the rates that are changed.
+	varied []rateKey
 }
 
 // whole is the study that the page shows. The fleet is about as large as that of which
 // false alarms were published (504 devices).
 func whole() study {
+	var varied []rateKey
+	for _, row := range rateTable() {
+		if row.key != holdFor && row.key != freeFor {
+			// How busy the fleet is changes how much is seen, for all policies alike.
+			varied = append(varied, row.key)
+		}
+	}
 	return study{
-		seed: 1, years: 2, sensitivityYears: 0.5,
+		varied: varied,
+		seed:   1, years: 2, sensitivityYears: 0.5,
 		fleet: shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2},
 		few:   shape{racks: 1, nodesPerRack: 2, perNode: 8},
 		some:  shape{racks: 4, nodesPerRack: 8, perNode: 8, second: 1},
