@@ -26,13 +26,6 @@ type variant struct {
 	results []result
 }
 
-func (v variant) name() string {
-	if v.all {
-		return "everything that happens, together"
-	}
-	return v.row.what
-}
-
 // make makes all runs of the study.
 func (o study) make(ctx context.Context) (findings, error) {
 	f := findings{study: o}
@@ -130,7 +123,11 @@ func (f findings) pictures() map[string]string {
 			r.policy, []float64{float64(r.WorstWrong), float64(max(r.WorstHour-r.WorstWrong, 0))}, fmt.Sprintf("%d, of which sound %d", r.WorstHour, r.WorstWrong),
 		})
 	}
-	return map[string]string{"sim-cost.svg": cost.svg(), "sim-caution.svg": caution.svg(), "sim-worst-hour.svg": worst.svg()}
+	drawn := map[string]string{"sim-cost.svg": cost.svg(), "sim-caution.svg": caution.svg(), "sim-worst-hour.svg": worst.svg()}
+	if len(f.variants) > 0 {
+		drawn["sim-sensitivity.svg"] = f.sensitivityPicture().svg()
+	}
+	return drawn
 }
 
 // page writes what was found.
@@ -267,6 +264,8 @@ func (f findings) sensitivity(line func(string, ...any)) {
 		len(rivals())-1, f.some.nodes(), f.some.perNode, f.sensitivityYears)
 	line("best of these, to within %.0f %%, in %d of %d cases.", 100*alike, won, len(f.variants))
 	line("")
+	line("![What the defaults cost, in percent of the best other policy](images/sim-sensitivity.svg)")
+	line("")
 	line("| rate | × | defaults | best other | it costs | |")
 	line("| --- | --- | --- | --- | --- | --- |")
 	for _, v := range f.variants {
@@ -278,13 +277,38 @@ func (f findings) sensitivity(line func(string, ...any)) {
 		case y < x:
 			says = "equal"
 		}
-		factor := "3"
-		if v.factor < 1 {
-			factor = "1/3"
-		}
-		line("| %s | %s | %.0f | %s | %.0f | %s |", v.name(), factor, score(d.measures), other.policy, score(other.measures), says)
+		line("| %s | %s | %.0f | %s | %.0f | %s |", v.short(), v.times(), score(d.measures), other.policy, score(other.measures), says)
 	}
 	line("")
+}
+
+func (f findings) sensitivityPicture() bars {
+	b := bars{
+		title: "What the defaults cost, in percent of the best other policy", axis: "100 % is as good as the best other; less is better",
+		about: "One bar for each rate that is three times as much, or a third.",
+	}
+	for _, v := range f.variants {
+		other := best(v.results[1:])
+		part := 100 * score(v.results[0].measures) / score(other.measures)
+		b.rows = append(b.rows, bar{v.short() + " × " + v.times(), []float64{part}, fmt.Sprintf("%.0f %% of %s", part, other.policy)})
+	}
+	return b
+}
+
+// times is the factor as people read it.
+func (v variant) times() string {
+	if v.factor < 1 {
+		return "1/3"
+	}
+	return "3"
+}
+
+// short names the variant where there is little room.
+func (v variant) short() string {
+	if v.all {
+		return "all frequencies"
+	}
+	return string(v.row.key)
 }
 
 // holds tells whether no rival is better than the defaults.
@@ -293,14 +317,14 @@ func (v variant) holds() bool {
 }
 
 func rateRows(line func(string, ...any)) {
-	line("| what | how often, how long, what share | source | plausible |")
-	line("| --- | --- | --- | --- |")
+	line("| | what | how often, how long, what share | source | plausible |")
+	line("| --- | --- | --- | --- | --- |")
 	for _, r := range rateTable() {
 		source, low, high := r.source, r, r
 		if source == "" {
 			source = "assumed"
 		}
 		low.value, high.value = r.low, r.high
-		line("| %s | %s | %s | %s to %s |", r.what, r.text(), source, strings.TrimSuffix(low.text(), " "+string(r.unit)), strings.TrimSuffix(high.text(), " "+string(r.unit)))
+		line("| `%s` | %s | %s | %s | %s to %s |", r.key, r.what, r.text(), source, strings.TrimSuffix(low.text(), " "+string(r.unit)), strings.TrimSuffix(high.text(), " "+string(r.unit)))
 	}
 }

@@ -33,7 +33,7 @@ text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif}.title{font-size:16
 const (
 	pictureWidth = 900
 	labelWidth   = 280
-	valueWidth   = 90
+	valueWidth   = 180
 	rowHeight    = 24
 )
 

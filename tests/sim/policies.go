@@ -4,8 +4,10 @@ import (
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 // policy is everything that an operator chooses, and the defaults where they don't.
@@ -18,6 +20,8 @@ type policy struct {
 	crowds     bool
 	gather     time.Duration
 	limits     budget.Limits
+	// catalogue is what a site lays over the catalogue of reasons.
+	catalogue *reason.Overrides
 }
 
 // defaults is what holds where the operator says nothing, and marks.
@@ -65,11 +69,20 @@ func policies() []policy {
 		budgetOf("budget 20 %", budget.Limit{Percent: 20, Min: 2}),
 		but("pace none", func(p *policy) { p.limits.Pace = 0 }),
 		but("pace 60 s", func(p *policy) { p.limits.Pace = 60 }),
+		but("each fault is suspected first", func(p *policy) { p.catalogue = suspectFirst() }),
 		but("no guards, no budget", func(p *policy) {
 			p.storms, p.crowds, p.gather = false, false, 0
 			p.limits.Cluster, p.limits.Class = budget.Limit{None: true}, budget.Limit{None: true}
 		}),
 	}
+}
+
+// suspectFirst has a site wait out whatever a driver calls Unhealthy.
+func suspectFirst() *reason.Overrides {
+	return &reason.Overrides{Version: "suspect-first", Rules: []reason.Rule{{
+		Name: "suspect-first", Message: ".", Code: "SuspectedFirst",
+		Verdict: reason.Verdict{Severity: reason.SeverityMajor, Action: reason.ActionSuspect, Closes: reason.ClosesByGates, Scope: device.ScopeInstance},
+	}}}
 }
 
 // floors are compared in a small fleet, where a percentage alone keeps next to nothing out.

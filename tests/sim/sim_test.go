@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/xml"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,12 @@ func TestTheSameSeedGivesTheSamePageAndPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := found.page()
-		for _, name := range []string{"sim-cost.svg", "sim-caution.svg", "sim-worst-hour.svg"} {
-			text += found.pictures()[name]
+		pictures := found.pictures()
+		for _, name := range []string{"sim-cost.svg", "sim-caution.svg", "sim-worst-hour.svg", "sim-sensitivity.svg"} {
+			if err := xml.Unmarshal([]byte(pictures[name]), new(struct{})); err != nil || !strings.Contains(text, "images/"+name) {
+				t.Errorf("%s: %v, or the page doesn't show it", name, err)
+			}
+			text += pictures[name]
 		}
 		return text
 	}

@@ -40,7 +40,12 @@ type world struct {
 
 // newWorld builds a fleet in which all is well, and draws its troubles.
 func newWorld(s shape, seed uint64, r rates, p policy, lasts time.Duration) *world {
-	w := &world{shape: s, seed: seed, rates: r, policy: p, catalogue: reason.Builtin(), matches: map[string]reason.Match{}}
+	w := &world{shape: s, seed: seed, rates: r, policy: p, matches: map[string]reason.Match{}}
+	catalogue, err := reason.Builtin().With(p.catalogue)
+	if err != nil {
+		w.got.fail("the catalogue: %w", err)
+	}
+	w.catalogue = catalogue
 	w.nodes, w.units = newFleet(s, seed)
 	w.got.begin(s, lasts)
 	for _, u := range w.units {
