@@ -113,7 +113,7 @@ func (f findings) pictures() map[string]string {
 	caution := bars{title: "Sound devices kept out, in device-hours for 1,000 device-days", axis: "less is better", about: "One bar for each policy."}
 	worst := bars{title: "Marks in the worst hour", axis: "less is better", about: "Stacked bars, one for each policy.", parts: []string{"of sound devices", "of broken ones"}}
 	for _, r := range f.main {
-		row := bar{name: r.policy, text: fmt.Sprintf("%.0f", score(r.measures))}
+		row := bar{name: r.policy, text: fmt.Sprintf("%.1f", score(r.measures))}
 		for _, w := range weights() {
 			row.values = append(row.values, w.part(r.measures))
 		}
@@ -172,7 +172,9 @@ func (f findings) page() string {
 		line("| %s | %g |", w.what, w.hours)
 	}
 	line("")
-	line("Costs that differ by less than %.0f %% count as equal.", 100*alike)
+	line("Costs that differ by less than %.0f %% count as equal. With each of the weights three times as much, and a third:", 100*alike)
+	line("")
+	f.weightRows(line)
 	line("")
 	f.sensitivity(line)
 	line("## What is assumed")
@@ -198,9 +200,9 @@ func (f findings) page() string {
 func (f findings) verdict(line func(string, ...any)) {
 	b, d := best(f.main), f.main[0]
 	if score(b.measures) >= (1-alike)*score(d.measures) {
-		line("No policy costs less than the defaults by more than %.0f %%: %.0f device-hours for 1,000 device-days; the next best are", 100*alike, score(d.measures))
+		line("No policy costs less than the defaults by more than %.0f %%: %.1f device-hours for 1,000 device-days; the next best are", 100*alike, score(d.measures))
 	} else {
-		line("**The defaults don't win**: they cost %.0f device-hours for 1,000 device-days, and %s %.0f. The best are", score(d.measures), b.policy, score(b.measures))
+		line("**The defaults don't win**: they cost %.1f device-hours for 1,000 device-days, and %s %.1f. The best are", score(d.measures), b.policy, score(b.measures))
 	}
 	sorted := slices.Clone(f.main[1:])
 	slices.SortStableFunc(sorted, func(a, b result) int {
@@ -214,7 +216,7 @@ func (f findings) verdict(line func(string, ...any)) {
 	})
 	var names []string
 	for _, r := range sorted[:min(4, len(sorted))] {
-		names = append(names, fmt.Sprintf("%s (%.0f)", r.policy, score(r.measures)))
+		names = append(names, fmt.Sprintf("%s (%.1f)", r.policy, score(r.measures)))
 	}
 	line("%s.", strings.Join(names, ", "))
 }
@@ -224,7 +226,7 @@ func table(line func(string, ...any), results []result) {
 	line("| policy | wrong quarantines | needless restrictions | missed | to mark p50 / p99 | open for budget | caution | Pods on wrong quarantines | Pods on broken | worst hour (wrong) | most out | cost |")
 	line("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range results {
-		line("| %s | %s | %s | %d of %d | %s / %s | %.0f h | %.0f | %d | %d | %d (%d) | %d | %.0f |", r.policy, of(r.Wrong, r.Quarantines), of(r.Needless, r.Restrictions),
+		line("| %s | %s | %s | %d of %d | %s / %s | %.0f h | %.0f | %d | %d | %d (%d) | %d | %.1f |", r.policy, of(r.Wrong, r.Quarantines), of(r.Needless, r.Restrictions),
 			r.Missed, r.Reportable, brief(quantile(r.Took, 0.5)), brief(quantile(r.Took, 0.99)), r.ForBudget.Hours(), r.thousand(r.Caution),
 			r.PodsOnWrong, r.PodsOnBroken, r.WorstHour, r.WorstWrong, r.MostOut, score(r.measures))
 	}
@@ -245,6 +247,32 @@ func brief(d time.Duration) string {
 		return fmt.Sprintf("%.1f min", d.Minutes())
 	}
 	return fmt.Sprintf("%.1f h", d.Hours())
+}
+
+// weightRows shows what wins by other weights.
+func (f findings) weightRows(line func(string, ...any)) {
+	line("| weight | × | defaults | best other | it costs | |")
+	line("| --- | --- | --- | --- | --- | --- |")
+	for i, w := range weights() {
+		for _, factor := range []float64{3, 1. / 3} {
+			by := weightsTimes(i, factor)
+			compared(line, w.name, times(factor), f.main, by)
+		}
+	}
+}
+
+// compared holds the defaults, which come first, against the best of the others.
+func compared(line func(string, ...any), name, factor string, results []result, by []weight) {
+	other := bestBy(results[1:], by)
+	x, y := weigh(results[0].measures, by), weigh(other.measures, by)
+	says := "defaults win"
+	switch {
+	case y < (1-alike)*x:
+		says = fmt.Sprintf("**%.0f %% less**", 100*(1-y/x))
+	case y < x/(1-alike):
+		says = "equal"
+	}
+	line("| %s | %s | %.1f | %s | %.1f | %s |", name, factor, x, other.policy, y, says)
 }
 
 // sensitivity shows whether the defaults still win when rates are others.
@@ -269,15 +297,7 @@ func (f findings) sensitivity(line func(string, ...any)) {
 	line("| rate | × | defaults | best other | it costs | |")
 	line("| --- | --- | --- | --- | --- | --- |")
 	for _, v := range f.variants {
-		d, other := v.results[0], best(v.results[1:])
-		says := "defaults win"
-		switch x, y := score(d.measures), score(other.measures); {
-		case !v.holds():
-			says = fmt.Sprintf("**%.0f %% less**", 100*(1-y/x))
-		case y < x:
-			says = "equal"
-		}
-		line("| %s | %s | %.0f | %s | %.0f | %s |", v.short(), v.times(), score(d.measures), other.policy, score(other.measures), says)
+		compared(line, v.short(), times(v.factor), v.results, weights())
 	}
 	line("")
 }
@@ -290,14 +310,14 @@ func (f findings) sensitivityPicture() bars {
 	for _, v := range f.variants {
 		other := best(v.results[1:])
 		part := 100 * score(v.results[0].measures) / score(other.measures)
-		b.rows = append(b.rows, bar{v.short() + " × " + v.times(), []float64{part}, fmt.Sprintf("%.0f %% of %s", part, other.policy)})
+		b.rows = append(b.rows, bar{v.short() + " × " + times(v.factor), []float64{part}, fmt.Sprintf("%.0f %% of %s", part, other.policy)})
 	}
 	return b
 }
 
-// times is the factor as people read it.
-func (v variant) times() string {
-	if v.factor < 1 {
+// times is a factor as people read it.
+func times(factor float64) string {
+	if factor < 1 {
 		return "1/3"
 	}
 	return "3"
