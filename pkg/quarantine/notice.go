@@ -57,7 +57,7 @@ type Notice struct {
 	// Good is since when live looks have found the device healthy, on the notice that
 	// its case is closed.
 	Good time.Time `json:"good,omitzero"`
-	Text string        `json:"text"`
+	Text string    `json:"text"`
 }
 
 // notify records a decision. The actor is Sickbay unless an operator's word led
