@@ -23,6 +23,10 @@ const (
 	writeRetry = 10 * time.Second
 )
 
+// unannounced is how many decisions are left before they are announced together: nothing
+// else follows from it.
+const unannounced = 12
+
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // tell feeds an event to a device's case.
@@ -30,7 +34,7 @@ func (w *world) tell(u *unitOf, e quarantine.Event) {
 	before := u.c
 	after, owed := quarantine.Decide(before, e, w.time(), w.policy.quarantine)
 	w.got.Decisions++
-	if len(after.Notices) > 0 {
+	if len(after.Notices) >= unannounced {
 		after, owed = quarantine.Decide(after, quarantine.Announced{UpTo: after.NoticeSeq}, w.time(), w.policy.quarantine)
 	}
 	u.c = after
@@ -236,6 +240,7 @@ func (p *permits) ask(w *world, c quarantine.PutMark) budget.Answer {
 		Device: c.Device.String(), Epoch: c.Epoch, Purpose: budget.Mark,
 		Scopes:   budget.ScopesOf(c.Device, c.Node, c.Around.Classes, c.Tenants),
 		Severity: int(c.Severity), Since: c.FirstNotGood,
+		Sizes: []budget.Size{{Scope: budget.Scope{Kind: budget.Node, Name: c.Node}, Eligible: c.Around.OnNode}},
 	}
 	out := p.decide(w, budget.Asked{Asks: []budget.Ask{ask}})
 	if len(out.Answers) != 1 {

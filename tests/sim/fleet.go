@@ -114,7 +114,7 @@ type unitOf struct {
 	pods     int
 	heldTill time.Duration // when it is let go, or held again
 	podSeen  time.Duration // when the API first said of this Pod what it says now
-	holdGen  int
+	minded   time.Duration // when that is waited for, or -1
 
 	c         quarantine.Case
 	markBusy  bool
@@ -179,7 +179,7 @@ func newFleet(s shape, seed uint64) ([]*node, []*unitOf) {
 				}
 				u := &unitOf{
 					key: key, name: key.String(), number: len(units), node: n, chance: stream(seed, "device", uint64(len(units))),
-					said: healthy, kubelet: healthy, api: healthy, heldSince: -1, openSince: -1,
+					said: healthy, kubelet: healthy, api: healthy, heldSince: -1, openSince: -1, minded: -1,
 				}
 				u.c = quarantine.Case{Device: key, Node: n.name}
 				n.units = append(n.units, u)

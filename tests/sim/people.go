@@ -35,7 +35,6 @@ func (w *world) visited(u *unitOf, c *chance) {
 		w.got.takenOut(w, u)
 		if u.held() {
 			u.pod, u.heldTill = "", w.now+u.chance.exponential(w.rates.lasts[freeFor])
-			u.holdGen++
 			w.delivered(u)
 			w.mind(u)
 		}

@@ -67,6 +67,8 @@ func policies() []policy {
 		budgetOf("budget 1 %", budget.Limit{Percent: 1, Min: 2}),
 		budgetOf("budget 5 %", budget.Limit{Percent: 5, Min: 2}),
 		budgetOf("budget 20 %", budget.Limit{Percent: 20, Min: 2}),
+		but("node budget 25 %", func(p *policy) { p.limits.Node = budget.Limit{Percent: 25, Min: 1} }),
+		but("node budget 50 %", func(p *policy) { p.limits.Node = budget.Limit{Percent: 50, Min: 1} }),
 		but("pace none", func(p *policy) { p.limits.Pace = 0 }),
 		but("pace 60 s", func(p *policy) { p.limits.Pace = 60 }),
 		but("each fault is suspected first", func(p *policy) { p.catalogue = suspectFirst() }),
@@ -99,7 +101,7 @@ func floors() []policy {
 // changed: one or two for each of their values.
 func rivals() []policy {
 	keep := map[string]bool{
-		"defaults": true, "grace 1 m": true, "grace 15 m": true, "both guards off": true, "budget none": true, "budget 5 %": true,
+		"defaults": true, "grace 1 m": true, "grace 15 m": true, "both guards off": true, "budget none": true, "budget 1 %": true, "node budget 25 %": true,
 	}
 	var all []policy
 	for _, p := range policies() {

@@ -38,7 +38,7 @@ func whole() study {
 }
 
 // fewFor is how many times longer the fleet of few devices runs.
-const fewFor = 16
+const fewFor = 40
 
 // quiet is how long nothing goes wrong any more after the end of what is measured, so
 // that it shows whether everything comes to rest.

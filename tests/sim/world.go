@@ -132,7 +132,6 @@ func (w *world) breaks(u *unitOf, what defect, text string, accuses bool) {
 	if u.held() {
 		w.got.podOnBroken(u)
 		u.heldTill = min(u.heldTill, w.now+u.chance.exponential(crashLoopHeld))
-		u.holdGen++
 	}
 	if u.mark != nil {
 		w.got.markTurnedRight(w, u)
@@ -204,7 +203,6 @@ func (w *world) powerBack(n *node) {
 	for _, u := range n.units {
 		u.pod = ""
 		u.heldTill = w.now + u.chance.exponential(w.rates.lasts[freeFor])
-		u.holdGen++
 	}
 	n.published++
 	w.silence(n, n.chance.between(time.Minute, 3*time.Minute))
@@ -383,8 +381,8 @@ func (w *world) hold(u *unitOf) (changed bool) {
 		}
 	}
 	if changed {
-		u.holdGen++
 		w.shown(u)
+		w.mind(u)
 	}
 	return changed
 }
@@ -392,15 +390,16 @@ func (w *world) hold(u *unitOf) (changed bool) {
 // mind has the comings and goings of a device's holders happen each at its time, while
 // they matter: while it isn't well, or has a case. Else they are worked out when needed.
 func (w *world) mind(u *unitOf) {
-	if u.api == healthy && u.kubelet == healthy && u.said == healthy && !u.c.Lives() && u.mark == nil {
+	at := u.heldTill
+	if u.minded == at || u.api == healthy && u.kubelet == healthy && u.said == healthy && !u.c.Lives() && u.mark == nil {
 		return
 	}
-	u.holdGen++
-	gen := u.holdGen
-	w.at(u.heldTill, func() {
-		if u.holdGen != gen {
-			return
+	u.minded = at
+	w.at(at, func() {
+		if u.minded != at {
+			return // another one is to come
 		}
+		u.minded = -1
 		if w.hold(u) && u.node.reachable(w.now) {
 			w.delivered(u)
 		}
