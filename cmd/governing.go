@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,6 +21,7 @@ import (
 type governing struct {
 	watch     *policywatch.Watch
 	namespace string
+	log       *slog.Logger
 }
 
 // watchPolicy prepares it.
@@ -31,7 +33,7 @@ func watchPolicy(place config.PolicyPlace, base policy.Base, c cluster, events b
 	if err != nil {
 		return governing{}, fmt.Errorf("register metrics: %w", err)
 	}
-	return governing{watch, namespace}, nil
+	return governing{watch, namespace, log}, nil
 }
 
 // known is met once it is known what holds.
@@ -44,8 +46,12 @@ func (g governing) known() condition {
 	}}
 }
 
+// policyWait is how long work waits for the policy. Cases go on without it, and without
+// an API server: their owners' questions are answered, and nothing is made.
+const policyWait = 10 * time.Second
+
 // during watches while the work is done. Work that waits begins once it is known what
-// holds.
+// holds, or a while later.
 func (g governing) during(work func(context.Context) error, waits bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		watching, stop := context.WithCancel(ctx)
@@ -59,8 +65,14 @@ func (g governing) during(work func(context.Context) error, waits bool) func(con
 			<-ended
 		}()
 		if waits {
-			if err := g.watch.Await(ctx); err != nil {
+			waiting, stopWaiting := context.WithTimeout(ctx, policyWait)
+			err := g.watch.Await(waiting)
+			stopWaiting()
+			if ctx.Err() != nil {
 				return err
+			}
+			if err != nil {
+				g.log.Warn("it isn't known yet which policy holds; cases go on, and nothing is enforced until it is", "waited", policyWait.String())
 			}
 		}
 		return work(ctx)
