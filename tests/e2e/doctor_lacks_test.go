@@ -213,7 +213,7 @@ func kubernetesLacks() map[string]lacks {
 			others: []string{"kubernetes/rights/starter", "kubernetes/fence", "kubernetes/node-allocatable"},
 		},
 		"the right to read the API server's metrics": {
-			env:   func(s *site) []string { return s.asViewer(slices.Concat(s.readAll()[:1], s.askForOthers())...) },
+			env:   func(s *site) []string { return s.asViewer(slices.Concat(s.readAll()[:2], s.askForOthers())...) },
 			check: "kubernetes/gates", state: doctor.Unknown, found: "/metrics", remedy: "nonResourceURLs", code: 3,
 			others: []string{"kubernetes/node-allocatable"},
 		},
@@ -395,11 +395,11 @@ func (s *site) withoutBinding(t *testing.T, name string) func() error {
 // readAll are the rights to read all that the doctor reads: of objects, and of paths.
 func (s *site) readAll() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"sickbay-policy"}, Verbs: []string{"get"}},
 		{
 			APIGroups: []string{"", "resource.k8s.io"}, Verbs: []string{"list"},
 			Resources: []string{"pods", "nodes", "resourceclaims", "resourceclaimtemplates", "resourceslices", "devicetaintrules", "deviceclasses"},
 		},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"sickbay-policy"}, Verbs: []string{"get"}},
 		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 	}
 }

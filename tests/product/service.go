@@ -105,5 +105,9 @@ func accountOf(ctx context.Context, st *stack.Stack, s Service) (env []string, e
 	if s.Command == "starter" {
 		account = accounts.Starter
 	}
-	return []string{"SICKBAY_KUBECONFIG=" + account.Kubeconfig, "SICKBAY_LEADER_ELECTION_NAMESPACE=" + deploy.Namespace, "SICKBAY_POLICY_NAMESPACE=" + deploy.Namespace}, nil
+	env = []string{"SICKBAY_KUBECONFIG=" + account.Kubeconfig, "SICKBAY_LEADER_ELECTION_NAMESPACE=" + deploy.Namespace}
+	if !s.Earlier {
+		env = append(env, "SICKBAY_POLICY_NAMESPACE="+deploy.Namespace)
+	}
+	return env, nil
 }
