@@ -46,6 +46,10 @@ func (w *world) tell(u *unitOf, e quarantine.Event) {
 		w.over(u)
 	}
 	w.phases(u, before.Phase)
+	if !u.c.Lives() {
+		// Its workflow ends, and with it all that was known.
+		u.c = quarantine.Case{Device: u.key, Node: u.node.name}
+	}
 	w.wakes(u)
 	w.mind(u)
 }

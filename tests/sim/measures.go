@@ -29,6 +29,8 @@ type measures struct {
 	// moves nobody), PodsOnBroken those that had or were given a broken one of which its
 	// driver says something.
 	PodsOnWrong, PodsOnBroken int
+	// Stuck is how long Pods wait that are given a device whose driver is silent.
+	Stuck time.Duration
 	// WorstHour is the most new marks, and WorstWrong the most wrong ones, in an hour.
 	WorstHour, WorstWrong int
 	// AtOnce is the sum over all hours of the square of the sound devices marked in each.

@@ -18,11 +18,10 @@ type findings struct {
 	runs         int
 }
 
-// variant is what becomes of the comparison when a rate is another one.
+// variant is what becomes of the comparison when rates are others.
 type variant struct {
-	row     rate
+	together
 	factor  float64
-	all     bool
 	results []result
 }
 
@@ -41,7 +40,7 @@ func (o study) make(ctx context.Context) (findings, error) {
 	}
 	for _, v := range f.variants {
 		for _, p := range rivals() {
-			runs = append(runs, one{o.some, v.rates(), p, o.sensitivityYears})
+			runs = append(runs, one{o.some, ratesTimes(v.factor, v.keys...), p, o.sensitivityYears})
 		}
 	}
 	results, err := o.all(ctx, runs)
@@ -57,29 +56,13 @@ func (o study) make(ctx context.Context) (findings, error) {
 	return f, nil
 }
 
-// variants are the rates that are varied, each three times as much and a third, and all
-// frequencies together.
+// variants are the rates that are varied, three times as much and a third.
 func (o study) variants() []variant {
 	var all []variant
-	for _, row := range rateTable() {
-		if slices.Contains(o.varied, row.key) {
-			all = append(all, variant{row: row, factor: 3}, variant{row: row, factor: 1. / 3})
-		}
+	for _, t := range o.varied {
+		all = append(all, variant{together: t, factor: 3}, variant{together: t, factor: 1. / 3})
 	}
-	return append(all, variant{factor: 3, all: true}, variant{factor: 1. / 3, all: true})
-}
-
-func (v variant) rates() rates {
-	if !v.all {
-		return ratesTimes(v.factor, v.row.key)
-	}
-	var keys []rateKey
-	for _, row := range rateTable() {
-		if row.unit != minutes && row.unit != hours && row.unit != shareOf {
-			keys = append(keys, row.key)
-		}
-	}
-	return ratesTimes(v.factor, keys...)
+	return all
 }
 
 // Where the page and its pictures go, below the folder of the docs.
@@ -189,7 +172,7 @@ func (f findings) page() string {
 	line("")
 	line("- The way back. There are no recovery gates yet: a person looks after each quarantined or restricted device, gives a sound one back and repairs a broken one. Nobody answers what incidents ask.")
 	line("- What the starter counts (tests/sim/guard.go, watch.go), and what the device workflow and its activities do (cases.go), in few lines. Temporal doesn't fail.")
-	line("- All devices are DRA devices. None leaves its slices; Sickbay itself is never away; nobody deletes or edits a mark; nobody pauses an upgraded driver.")
+	line("- A Pod goes on with a device whose driver is silent, and one that is given such a device waits. All devices are DRA devices. None leaves its slices; Sickbay itself is never away; nobody deletes or edits a mark; nobody pauses an upgraded driver.")
 	line("")
 	line("In each run it is checked that nothing is quarantined of which nothing but Unknown was said, that nothing is restricted while its node is out or before its window is over, that")
 	line("no more permits are in force than the limits allow, and that everything comes to rest when nothing goes wrong any more: no open case, no mark, nobody who waits.")
@@ -297,7 +280,7 @@ func (f findings) sensitivity(line func(string, ...any)) {
 	line("| rate | × | defaults | best other | it costs | |")
 	line("| --- | --- | --- | --- | --- | --- |")
 	for _, v := range f.variants {
-		compared(line, v.short(), times(v.factor), v.results, weights())
+		compared(line, v.name, times(v.factor), v.results, weights())
 	}
 	line("")
 }
@@ -310,7 +293,7 @@ func (f findings) sensitivityPicture() bars {
 	for _, v := range f.variants {
 		other := best(v.results[1:])
 		part := 100 * score(v.results[0].measures) / score(other.measures)
-		b.rows = append(b.rows, bar{v.short() + " × " + times(v.factor), []float64{part}, fmt.Sprintf("%.0f %% of %s", part, other.policy)})
+		b.rows = append(b.rows, bar{v.name + " × " + times(v.factor), []float64{part}, fmt.Sprintf("%.0f %% of %s", part, other.policy)})
 	}
 	return b
 }
@@ -321,14 +304,6 @@ func times(factor float64) string {
 		return "1/3"
 	}
 	return "3"
-}
-
-// short names the variant where there is little room.
-func (v variant) short() string {
-	if v.all {
-		return "all frequencies"
-	}
-	return string(v.row.key)
 }
 
 // holds tells whether no rival is better than the defaults.

@@ -29,6 +29,8 @@ func (w *world) visited(u *unitOf, c *chance) {
 	switch {
 	case u.node.out:
 		w.at(w.now+again, func() { w.visited(u, c) })
+	case u.markBusy:
+		w.at(w.now+writeRetry, func() { w.visited(u, c) }) // not in the middle of a write
 	case u.defect != sound:
 		// Taken out by hand, if nothing else kept it out; its holder loses it.
 		u.byHand = true
@@ -59,6 +61,10 @@ var release = quarantine.Message{Verb: quarantine.VerbRelease, Actor: "operator"
 
 // repaired puts a good device in the place of a broken one.
 func (w *world) repaired(u *unitOf) {
+	if u.markBusy {
+		w.at(w.now+writeRetry, func() { w.repaired(u) })
+		return
+	}
 	w.hold(u)
 	w.got.repaired(w, u)
 	u.defect, u.byHand, u.visiting = sound, false, false

@@ -24,10 +24,10 @@ type bar struct {
 // without their hue.
 const style = `<style>
 .paper{fill:#ffffff}.text{fill:#1f2328}.faint{fill:#59636e}.line{stroke:#d1d9e0}
-.p0{fill:#0b4f8a}.p1{fill:#d1570a}.p2{fill:#7b3294}.p3{fill:#9ecae1}.p4{fill:#333333}.p5{fill:#f2b134}
+.p0{fill:#0b4f8a}.p1{fill:#d1570a}.p2{fill:#7b3294}.p3{fill:#9ecae1}.p4{fill:#333333}.p5{fill:#f2b134}.p6{fill:#6aa84f}
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif}.title{font-size:16px;font-weight:600}
 @media (prefers-color-scheme:dark){.paper{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}.line{stroke:#3d444d}
-.p0{fill:#58a6ff}.p1{fill:#f0883e}.p2{fill:#c297e8}.p3{fill:#1f6feb}.p4{fill:#e6edf3}.p5{fill:#d4a72c}}
+.p0{fill:#58a6ff}.p1{fill:#f0883e}.p2{fill:#c297e8}.p3{fill:#1f6feb}.p4{fill:#e6edf3}.p5{fill:#d4a72c}.p6{fill:#7ee787}}
 </style>`
 
 const (

@@ -101,7 +101,8 @@ func floors() []policy {
 // changed: one or two for each of their values.
 func rivals() []policy {
 	keep := map[string]bool{
-		"defaults": true, "grace 1 m": true, "grace 15 m": true, "both guards off": true, "budget none": true, "budget 1 %": true, "node budget 25 %": true,
+		"defaults": true, "grace 1 m": true, "grace 15 m": true, "storms hold 1 h on a node, 4 h else": true,
+		"budget none": true, "budget 1 %": true, "budget 5 %": true,
 	}
 	var all []policy
 	for _, p := range policies() {

@@ -42,6 +42,7 @@ const (
 	faultHung    rateKey = "faultHung"
 	faultSilent  rateKey = "faultSilent"
 	faultAccuses rateKey = "faultAccuses"
+	faultWhole   rateKey = "faultWhole"
 	falseAlarms  rateKey = "falseAlarms"
 	falseHinted  rateKey = "falseHinted"
 	falseFor     rateKey = "falseFor"
@@ -79,18 +80,19 @@ func rateTable() []rate {
 		{faultHung, "… and its health is Unknown from then on", 0.10, shareOf, "", 0.03, 0.3},
 		{faultSilent, "… and its driver goes on saying Healthy", 0.10, shareOf, "", 0.03, 0.3},
 		{faultAccuses, "… and its driver calls all devices of the node Unhealthy for it (\"GPU is lost\")", 0.05, shareOf, "", 0.015, 0.15},
+		{faultWhole, "… and all devices of its node with it (a switch or a board that they share)", 0.05, shareOf, "", 0.015, 0.15},
 		{falseAlarms, "A driver calls a good device Unhealthy", 0.84 / 504, perDeviceDay, false504, 5.6e-4, 5e-3},
 		{falseHinted, "… with what alone only raises suspicion", 0.30, shareOf, "", 0.1, 0.9},
 		{falseFor, "… until it takes that back: median, spread 1.5", 10, minutes, "", 3, 30},
 		{glitches, "A good device's health is Unknown for a while", 0.005, perDeviceDay, "", 0.0017, 0.015},
 		{glitchFor, "… median, spread 1.2", 3, minutes, "", 1, 9},
-		{crashes, "A driver falls silent on a node", 1. / 30, perNodeDay, "", 0.011, 0.1},
+		{crashes, "A driver falls silent on a node", 1. / 60, perNodeDay, "", 0.0056, 0.05},
 		{crashFor, "… median, spread 1.5: one of 20 for longer than 24 min", 2, minutes, "", 0.7, 6},
-		{flaps, "A driver restarts on a node again and again, for 4 h: silent 1 to 3 min every 5 to 20 min", 1. / 180, perNodeDay, "", 0.0019, 0.017},
-		{upgrades, "A driver is upgraded, half of the times node by node and half 10 % of its nodes at once; silent 2 to 6 min on each node", 1. / 30, perDriverDay, "", 0.011, 0.1},
-		{badVersions, "… and the new version calls every device Unhealthy", 0.05, shareOf, "", 0.017, 0.15},
+		{flaps, "A driver restarts on a node again and again, for 4 h: silent 1 to 3 min every 5 to 20 min", 1. / 365, perNodeDay, "", 0.00091, 0.0082},
+		{upgrades, "A driver is upgraded, half of the times node by node and half 10 % of its nodes at once; silent 2 to 6 min on each node", 1. / 60, perDriverDay, "", 0.0056, 0.05},
+		{badVersions, "… and the new version calls every device Unhealthy", 0.1, shareOf, "", 0.03, 0.3},
 		{rollback, "… until people see it, stop the upgrade and take it back: median, spread 0.5", 45, minutes, "", 15, 135},
-		{kubelets, "A kubelet restarts: slices are wiped, health is Unknown for 1 to 3 min", 1. / 30, perNodeDay, "", 0.011, 0.1},
+		{kubelets, "A kubelet restarts: slices are wiped, health is Unknown for 1 to 3 min", 1. / 60, perNodeDay, "", 0.0056, 0.05},
 		{rackLosses, "A rack loses its power", 1. / 730, perRackDay, "", 0.00046, 0.0041},
 		{rackFor, "… median, spread 0.7", 3, hours, "", 1, 9},
 		{partitions, "A rack is cut off the API server: Leases stop, devices work on", 1. / 90, perRackDay, "", 0.0037, 0.033},

@@ -18,6 +18,7 @@ func weights() []weight {
 		{"caution", "an hour in which a sound device is kept out", 1, func(m measures) float64 { return m.Caution.Hours() }},
 		{"open", "an hour in which a broken device, of which its driver says something, can be given out", 1, func(m measures) float64 { return m.Open.Hours() }},
 		{"broken Pods", "a Pod that has or is given such a device: its job begins anew", 8, func(m measures) float64 { return float64(m.PodsOnBroken) }},
+		{"stuck Pods", "an hour that a Pod waits for a device whose driver is silent: its job waits with it", 8, func(m measures) float64 { return m.Stuck.Hours() }},
 		{"wrong Pods", "a Pod whose device is wrongly quarantined: its job will have to move", 2, func(m measures) float64 { return float64(m.PodsOnWrong) }},
 		{"missed", "a fault that was told and never kept out", 24, func(m measures) float64 { return float64(m.Missed) }},
 		{"at once", "n sound devices marked in one hour, n² times: what goes at once is worse than what goes one by one", 0.25, func(m measures) float64 { return float64(m.AtOnce) }},
@@ -45,9 +46,9 @@ func weightsTimes(i int, factor float64) []weight {
 	return by
 }
 
-// alike is by how much scores may differ and still be as good as each other: about what
-// another seed changes.
-const alike = 0.02
+// alike is by how much scores may differ and still count as equal: less than another seed
+// may change.
+const alike = 0.05
 
 // best is the result with the least score.
 func best(results []result) result { return bestBy(results, weights()) }

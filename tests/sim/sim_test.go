@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/xml"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,7 @@ import (
 // tiny is a study that takes a moment.
 func tiny(seed uint64) study {
 	fleet := shape{racks: 4, nodesPerRack: 2, perNode: 8, second: 1}
-	return study{seed: seed, years: 0.02, sensitivityYears: 0.01, varied: []rateKey{glitches}, fleet: fleet, few: shape{racks: 1, nodesPerRack: 1, perNode: 8}, some: fleet}
+	return study{seed: seed, years: 0.02, sensitivityYears: 0.01, varied: []together{{"glitches", []rateKey{glitches}}}, fleet: fleet, few: shape{racks: 1, nodesPerRack: 1, perNode: 8}, some: fleet}
 }
 
 func TestTheSameSeedGivesTheSamePageAndPictures(t *testing.T) {
@@ -241,5 +243,27 @@ func TestAFewNodesHaveHalfOfAllFaults(t *testing.T) {
 	}
 	if all < 19_999 || all > 20_001 || worst/all < 0.3 || worst/all > 0.6 {
 		t.Errorf("the worst nodes have %.2f of all faults, and nodes have %.2f on average", worst/all, all/20_000)
+	}
+}
+
+// What the page says is assumed is what is simulated.
+func TestThePageShowsTheRatesAndWeightsThatAreInForce(t *testing.T) {
+	page, err := os.ReadFile("../../docs/" + pagePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(format string, args ...any) {
+		if row := fmt.Sprintf(format, args...); !strings.Contains(string(page), row+"\n") {
+			t.Errorf("docs/%s doesn't say %q; run `make sim`", pagePath, row)
+		}
+	}
+	rateRows(want)
+	for _, w := range weights() {
+		want("| %s | %g |", w.what, w.hours)
+	}
+	for _, p := range policies() {
+		if !strings.Contains(string(page), "\n| "+p.name+" | ") {
+			t.Errorf("docs/%s doesn't show %s; run `make sim`", pagePath, p.name)
+		}
 	}
 }

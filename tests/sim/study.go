@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,31 +15,52 @@ type study struct {
 	// fleet is where policies are compared, few where floors matter: a percentage of few
 	// devices is next to nothing. some is where one rate after the other is changed.
 	fleet, few, some shape
-	// varied are the rates that are changed.
-	varied []rateKey
+	// varied are the rates that are changed, some of them together.
+	varied []together
+}
+
+// together are rates that are changed at once.
+type together struct {
+	name string
+	keys []rateKey
 }
 
 // whole is the study that the page shows. The fleet is about as large as that of which
 // false alarms were published (504 devices).
 func whole() study {
-	var varied []rateKey
-	for _, row := range rateTable() {
-		if row.key != holdFor && row.key != freeFor {
-			// How busy the fleet is changes how much is seen, for all policies alike.
-			varied = append(varied, row.key)
-		}
-	}
+	fleet := shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2}
 	return study{
-		varied: varied,
-		seed:   1, years: 2, sensitivityYears: 0.5,
-		fleet: shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2},
-		few:   shape{racks: 1, nodesPerRack: 2, perNode: 8},
-		some:  shape{racks: 4, nodesPerRack: 8, perNode: 8, second: 1},
+		seed: 1, years: 2, sensitivityYears: 0.5,
+		fleet: fleet, some: fleet, few: shape{racks: 1, nodesPerRack: 2, perNode: 8},
+		varied: varied(),
 	}
 }
 
+// varied are all rates but how busy the fleet is, which changes how much is seen, for all
+// policies alike. What hardly any policy has to do with is changed together.
+func varied() []together {
+	groups := []together{
+		{"silences (crashes, flaps, kubelets)", []rateKey{crashes, flaps, kubelets}},
+		{"outages (rack…, partition…, api…)", []rateKey{rackLosses, rackFor, partitions, partitionFor, apiOutages, apiFor}},
+	}
+	var all []together
+	for _, row := range rateTable() {
+		grouped := slices.ContainsFunc(groups, func(g together) bool { return slices.Contains(g.keys, row.key) })
+		if !grouped && row.key != holdFor && row.key != freeFor {
+			all = append(all, together{string(row.key), []rateKey{row.key}})
+		}
+	}
+	var frequencies []rateKey
+	for _, row := range rateTable() {
+		if row.unit != minutes && row.unit != hours && row.unit != shareOf {
+			frequencies = append(frequencies, row.key)
+		}
+	}
+	return append(append(all, groups...), together{"all frequencies", frequencies})
+}
+
 // fewFor is how many times longer the fleet of few devices runs.
-const fewFor = 40
+const fewFor = 20
 
 // quiet is how long nothing goes wrong any more after the end of what is measured, so
 // that it shows whether everything comes to rest.

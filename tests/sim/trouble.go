@@ -72,18 +72,26 @@ func (w *world) nodeTroubles(n *node, each func(*chance, time.Duration, func(tim
 		u, what := n.units[c.below(len(n.units))], told
 		kind, text := c.share(), saysFatal[c.below(len(saysFatal))]
 		hinted := saysHinted[c.below(len(saysHinted))]
-		accuses := false
-		switch {
-		case kind < r.of[faultSilent]:
-			what = silent
-		case kind < r.of[faultSilent]+r.of[faultHung]:
-			what = hung
-		case kind < r.of[faultSilent]+r.of[faultHung]+r.of[faultHinted]:
-			text = hinted
-		case kind < r.of[faultSilent]+r.of[faultHung]+r.of[faultHinted]+r.of[faultAccuses]:
-			accuses = true
+		accuses, broken := false, []*unitOf{u}
+		for _, share := range []struct {
+			of rateKey
+			do func()
+		}{
+			{faultSilent, func() { what = silent }},
+			{faultHung, func() { what = hung }},
+			{faultHinted, func() { text = hinted }},
+			{faultAccuses, func() { accuses = true }},
+			{faultWhole, func() { broken = n.units }},
+		} {
+			if kind < r.of[share.of] {
+				share.do()
+				break
+			}
+			kind -= r.of[share.of]
 		}
-		add(at, func(w *world) { w.breaks(u, what, text, accuses) })
+		for _, u := range broken {
+			add(at, func(w *world) { w.breaks(u, what, text, accuses) })
+		}
 	})
 	s := stream(w.seed, "crashes", uint64(n.number))
 	each(s, r.every(crashes, 1), func(at time.Duration) {
@@ -107,10 +115,15 @@ func (w *world) nodeTroubles(n *node, each func(*chance, time.Duration, func(tim
 // upgradeTroubles draws the upgrades of a driver on its nodes, and of those whose new
 // version is bad the way back.
 func (w *world) upgradeTroubles(nodes []*node, c *chance, each func(*chance, time.Duration, func(time.Duration)), add func(time.Duration, func(*world))) {
-	r, version := w.rates, 1
+	// Bad versions are few: they come as evenly as their share lets.
+	r, version, due := w.rates, 1, c.share()
 	each(c, r.every(upgrades, 1), func(at time.Duration) {
 		version++
-		bad, together := c.share() < r.of[badVersions], 1
+		due += r.of[badVersions]
+		bad, together := due >= 1, 1
+		if bad {
+			due--
+		}
 		if c.share() < 0.5 {
 			together = max(len(nodes)/10, 1)
 		}

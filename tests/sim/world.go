@@ -375,8 +375,11 @@ func (w *world) hold(u *unitOf) (changed bool) {
 			u.pod, u.podSeen, changed = u.podName(), at, true
 			u.version++
 			u.heldTill = at + u.chance.exponential(held)
-			if u.defect != sound {
+			switch {
+			case u.defect != sound:
 				w.got.podOnBroken(u)
+			case u.node.silentUntil > at:
+				w.got.Stuck += u.node.silentUntil - at
 			}
 		}
 	}
