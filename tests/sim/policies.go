@@ -102,7 +102,7 @@ func floors() []policy {
 func rivals() []policy {
 	keep := map[string]bool{
 		"defaults": true, "grace 1 m": true, "grace 15 m": true, "storms hold 1 h on a node, 4 h else": true,
-		"budget none": true, "budget 1 %": true, "budget 5 %": true,
+		"budget none": true, "budget 1 %": true, "budget 5 %": true, "each fault is suspected first": true,
 	}
 	var all []policy
 	for _, p := range policies() {

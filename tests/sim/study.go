@@ -30,7 +30,7 @@ type together struct {
 func whole() study {
 	fleet := shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2}
 	return study{
-		seed: 1, years: 2, sensitivityYears: 0.5,
+		seed: 1, years: 2, sensitivityYears: 0.3,
 		fleet: fleet, some: fleet, few: shape{racks: 1, nodesPerRack: 2, perNode: 8},
 		varied: varied(),
 	}

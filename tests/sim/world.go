@@ -166,6 +166,7 @@ func (w *world) glitches(u *unitOf, lasts time.Duration) {
 
 // silence has a node's driver say nothing for a while.
 func (w *world) silence(n *node, lasts time.Duration) {
+	w.holdAll(n)
 	n.silentUntil = max(n.silentUntil, w.now+lasts)
 	w.spokeAll(n)
 	w.at(w.now+lasts, func() { w.spokeAll(n) })
@@ -237,6 +238,7 @@ func (w *world) leaseStops(n *node) {
 	if n.out {
 		return
 	}
+	w.holdAll(n)
 	n.out, n.outSince = true, w.now
 	w.at(w.now+leaseStill, func() { w.findOut(n) })
 }
@@ -388,6 +390,13 @@ func (w *world) hold(u *unitOf) (changed bool) {
 		w.mind(u)
 	}
 	return changed
+}
+
+// holdAll does so for all of a node's devices, before something changes by which it goes.
+func (w *world) holdAll(n *node) {
+	for _, u := range n.units {
+		w.hold(u)
+	}
 }
 
 // mind has the comings and goings of a device's holders happen each at its time, while
