@@ -47,6 +47,7 @@ type counting struct {
 
 	told   budget.Counted
 	toldAt time.Time
+	// whole is set when all marks are to be told next, whatever was told before.
 	whole  bool
 	failed bool
 }
@@ -79,10 +80,10 @@ func (c *counting) round(ctx context.Context) {
 	sizes := !slices.Equal(now.Sizes, c.told.Sizes)
 	send := now
 	switch {
-	case c.toldAt.IsZero() || c.whole:
+	case c.toldAt.IsZero():
 	case since < countPause:
 		return
-	case marks, sizes && since >= sizesPause:
+	case c.whole, marks, sizes && since >= sizesPause:
 	case since >= recount:
 		send = budget.Counted{Same: true, By: c.identity}
 	default:
@@ -98,8 +99,8 @@ func (c *counting) round(ctx context.Context) {
 			c.log.Warn("the budgets can't be told which marks exist; permits of marks that are gone come back late", "error", err)
 		}
 		c.failed = true
-		// It is tried again after a pause, with whatever is so then.
-		c.told, c.toldAt, c.whole = budget.Counted{}, c.clock.Now(), false
+		// It may have arrived all the same. All of it is told again after a pause.
+		c.toldAt, c.whole = c.clock.Now(), true
 	default:
 		c.failed, c.whole = false, tell
 		if !send.Same {
