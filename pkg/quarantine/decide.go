@@ -265,7 +265,7 @@ func (d *decision) close(end End, why string) {
 		// The reports are those of hardware that isn't there any more; kept, they
 		// would open the next case.
 		c.Reports = nil
-	case EndHealthBack, EndAdvisory:
+	case EndHealthBack, EndAdvisory, EndNeverMarked:
 		// A live holder has disproved what ended Pods last said; kept, it would
 		// speak again as soon as that holder leaves.
 		c.Reports = slices.DeleteFunc(c.Reports, func(r device.Report) bool { return r.Ended })

@@ -101,6 +101,9 @@ func TestAHeldCaseWhoseDeviceRecoversWasNeverMarked(t *testing.T) {
 		}
 	}
 	l.must(l.c.End == quarantine.EndNeverMarked, "it ends as never marked")
+	for _, r := range l.c.Reports {
+		l.must(!r.Ended, "what ended Pods said of it is disproved, and doesn't open its next case")
+	}
 }
 
 // B2 in part. What is graver comes earlier: a case whose severity rises asks again at once,

@@ -121,20 +121,33 @@ func callsAreCountedApart(t *testing.T, s *suite) {
 
 // podEndsInTime deletes the active starter and a worker, as a drain does.
 func podEndsInTime(t *testing.T, s *suite) {
-	lease, err := s.client.CoordinationV1().Leases(deploy.Namespace).Get(t.Context(), "sickbay-starter", metav1.GetOptions{})
-	must(t, err)
-	pods, err := s.client.CoreV1().Pods(deploy.Namespace).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
 	var ending []string
-	for _, command := range []string{"starter", "worker"} {
-		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool {
-			return strings.HasPrefix(p.Name, command+"-") && (command == "worker" || strings.Contains(*lease.Spec.HolderIdentity, p.Name))
-		})
-		if i < 0 {
-			t.Fatalf("no Pod of %s, or none holds the Lease as %s", command, *lease.Spec.HolderIdentity)
+	led := ""
+	within(t, soon, "a starter leads, and a worker runs", func(ctx context.Context) error {
+		lease, err := s.client.CoordinationV1().Leases(deploy.Namespace).Get(ctx, "sickbay-starter", metav1.GetOptions{})
+		if err != nil {
+			return err
 		}
-		ending = append(ending, pods.Items[i].Name)
-	}
+		led = ""
+		if lease.Spec.HolderIdentity != nil {
+			led = *lease.Spec.HolderIdentity
+		}
+		pods, err := s.client.CoreV1().Pods(deploy.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		ending = nil
+		for _, command := range []string{"starter", "worker"} {
+			i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool {
+				return p.DeletionTimestamp == nil && strings.HasPrefix(p.Name, command+"-") && (command == "worker" || led != "" && strings.Contains(led, p.Name))
+			})
+			if i < 0 {
+				return fmt.Errorf("no Pod of %s, or none holds the Lease as %q", command, led)
+			}
+			ending = append(ending, pods.Items[i].Name)
+		}
+		return nil
+	})
 	began := time.Now()
 	for _, name := range ending {
 		must(t, s.client.CoreV1().Pods(deploy.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
@@ -156,7 +169,7 @@ func podEndsInTime(t *testing.T, s *suite) {
 	}
 	within(t, soon, "the other starter is the active one", func(ctx context.Context) error {
 		now, err := s.client.CoordinationV1().Leases(deploy.Namespace).Get(ctx, "sickbay-starter", metav1.GetOptions{})
-		if err == nil && (*now.Spec.HolderIdentity == "" || *now.Spec.HolderIdentity == *lease.Spec.HolderIdentity) {
+		if err == nil && (*now.Spec.HolderIdentity == "" || *now.Spec.HolderIdentity == led) {
 			err = fmt.Errorf("the Lease is held by %q", *now.Spec.HolderIdentity)
 		}
 		return err

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/tests/pages"
@@ -87,6 +88,14 @@ func TestOnARealKubelet(t *testing.T) {
 					Mask: func(line string) string {
 						return watchPodName.ReplaceAllString(pages.Masked(line), "watch-gpu-example-com-xxxxx")
 					},
+				})
+				// A Pod outlives its DaemonSet, and its claim wants its driver to be let go.
+				within(t, soon, "no watch Pod is left", func(ctx context.Context) error {
+					pods, err := s.client.CoreV1().Pods("sickbay-watch").List(ctx, metav1.ListOptions{})
+					if err == nil && len(pods.Items) > 0 {
+						err = fmt.Errorf("%d are left", len(pods.Items))
+					}
+					return err
 				})
 			})
 		})
