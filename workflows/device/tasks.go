@@ -3,13 +3,13 @@ package device
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 // Names of the activities. They are part of recorded histories.
@@ -220,7 +220,7 @@ func (r *runner) askPermit(c quarantine.AskPermit) *task {
 func (r *runner) announce(c quarantine.Announce) *task {
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Second,
-		Summary:             announcement(c.Notices),
+		Summary:             entity.Announcement(len(c.Notices), c.Notices[len(c.Notices)-1].Text),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
 	future := workflow.ExecuteActivity(ctx, ActivityAnnounce, Task[quarantine.Announce]{Command: c, TraceParent: r.TraceParent, TraceBegan: r.TraceBegan, Classes: r.Case.Around.Classes})
@@ -233,23 +233,6 @@ func (r *runner) announce(c quarantine.Announce) *task {
 		}
 		return quarantine.Announced{UpTo: last}
 	}}
-}
-
-// maxSummary bounds a summary in bytes; the UI shows it in one line.
-const maxSummary = 160
-
-// announcement tells the last decision, so that the history of a run reads as the
-// case's own story, and how many others go with it.
-func announcement(notices []quarantine.Notice) string {
-	last := len(notices) - 1
-	text := notices[last].Text
-	if last > 0 {
-		text = fmt.Sprintf("%d decisions, the last: %s", len(notices), text)
-	}
-	if len(text) > maxSummary {
-		text = strings.ToValidUTF8(text[:maxSummary], "") + "…"
-	}
-	return text
 }
 
 // cause gives the innermost text of an activity's failure, for people.

@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -11,6 +10,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 const (
@@ -109,7 +109,7 @@ type runner struct {
 
 	owed  []quarantine.Command
 	tasks tasks
-	timer timer
+	timer entity.Timer
 }
 
 func (r *runner) run() error {
@@ -196,7 +196,8 @@ func (r *runner) wait() {
 		})
 	}
 	r.tasks.await(selector, r)
-	r.timer.await(selector, r)
+	next := r.Case.NextWake(workflow.Now(r.ctx))
+	r.timer.Await(r.ctx, selector, next, func() string { return nextStep(r.Case, next) }, func() { r.apply(quarantine.Woke{}) })
 	selector.Select(r.ctx)
 }
 
@@ -212,40 +213,4 @@ func (r *runner) stageOver() bool {
 	events := info.GetCurrentHistoryLength()
 	return info.GetContinueAsNewSuggested() || events >= longHistory ||
 		r.Case.Phase != r.phase && events >= stageEvents
-}
-
-// timer is the one timer of a run, armed for the case's next deadline.
-type timer struct {
-	at     time.Time
-	future workflow.Future
-	cancel workflow.CancelFunc
-}
-
-// await arms the timer for the case's next deadline, and cancels one that was
-// armed for another.
-func (t *timer) await(selector workflow.Selector, r *runner) {
-	now := workflow.Now(r.ctx)
-	next := r.Case.NextWake(now)
-	if !next.Equal(t.at) {
-		if t.cancel != nil {
-			t.cancel()
-		}
-		*t = timer{at: next}
-		if !next.IsZero() {
-			ctx, cancel := workflow.WithCancel(r.ctx)
-			t.cancel = cancel
-			t.future = workflow.NewTimerWithOptions(ctx, next.Sub(now), workflow.TimerOptions{Summary: nextStep(r.Case, next)})
-		}
-	}
-	if t.future == nil {
-		return
-	}
-	future := t.future
-	selector.AddFuture(future, func(workflow.Future) {
-		if t.future != future {
-			return
-		}
-		*t = timer{}
-		r.apply(quarantine.Woke{})
-	})
 }

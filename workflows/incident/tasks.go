@@ -1,14 +1,13 @@
 package incident
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 // ActivityAnnounce is the name of the activity that publishes decisions. It is part
@@ -35,7 +34,7 @@ func (r *runner) announce() {
 	notices := r.Incident.Notices
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Second,
-		Summary:             announcement(notices),
+		Summary:             entity.Announcement(len(notices), notices[len(notices)-1].Text),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
 	r.announcing = workflow.ExecuteActivity(ctx, ActivityAnnounce, Announce{Scope: r.Incident.Scope, Since: r.Incident.Since, Notices: notices})
@@ -53,20 +52,4 @@ func (r *runner) announced() {
 		return
 	}
 	r.apply(incident.Announced{UpTo: r.announcedTo})
-}
-
-// maxSummary bounds a summary in bytes; the UI shows it in one line.
-const maxSummary = 160
-
-// announcement tells the last decision, and how many others go with it.
-func announcement(notices []incident.Notice) string {
-	last := len(notices) - 1
-	text := notices[last].Text
-	if last > 0 {
-		text = fmt.Sprintf("%d decisions, the last: %s", len(notices), text)
-	}
-	if len(text) > maxSummary {
-		text = strings.ToValidUTF8(text[:maxSummary], "") + "…"
-	}
-	return text
 }

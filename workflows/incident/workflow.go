@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 const (
@@ -91,7 +92,7 @@ type runner struct {
 	// that it was given.
 	announcing  workflow.Future
 	announcedTo int64
-	timer       timer
+	timer       entity.Timer
 }
 
 func (r *runner) run() error {
@@ -161,7 +162,11 @@ func (r *runner) wait() {
 	if current := r.announcing; current != nil {
 		selector.AddFuture(current, func(workflow.Future) { r.announced() })
 	}
-	r.timer.await(selector, r)
+	next, summary := r.Incident.NextWake(r.knobs.Policy), "it has held for its maximum"
+	if r.Incident.Phase == incident.PhaseNone {
+		next, summary = r.began.Add(beginLimit), "nobody has reported"
+	}
+	r.timer.Await(r.ctx, selector, next, func() string { return summary }, func() { r.apply(incident.Woke{}) })
 	selector.Select(r.ctx)
 }
 
@@ -175,43 +180,4 @@ func (r *runner) quiet() bool {
 func (r *runner) long() bool {
 	info := workflow.GetInfo(r.ctx)
 	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory
-}
-
-// timer is the one timer of a run, armed for the incident's next deadline.
-type timer struct {
-	at     time.Time
-	future workflow.Future
-	cancel workflow.CancelFunc
-}
-
-// await arms the timer for the next deadline, and cancels one that was armed for
-// another.
-func (t *timer) await(selector workflow.Selector, r *runner) {
-	now := workflow.Now(r.ctx)
-	next, summary := r.Incident.NextWake(r.knobs.Policy), "it has held for its maximum"
-	if r.Incident.Phase == incident.PhaseNone {
-		next, summary = r.began.Add(beginLimit), "nobody has reported"
-	}
-	if !next.Equal(t.at) {
-		if t.cancel != nil {
-			t.cancel()
-		}
-		*t = timer{at: next}
-		if !next.IsZero() {
-			ctx, cancel := workflow.WithCancel(r.ctx)
-			t.cancel = cancel
-			t.future = workflow.NewTimerWithOptions(ctx, max(next.Sub(now), 0), workflow.TimerOptions{Summary: summary})
-		}
-	}
-	if t.future == nil {
-		return
-	}
-	future := t.future
-	selector.AddFuture(future, func(workflow.Future) {
-		if t.future != future {
-			return
-		}
-		*t = timer{}
-		r.apply(incident.Woke{})
-	})
 }

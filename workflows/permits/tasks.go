@@ -1,8 +1,6 @@
 package permits
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -11,6 +9,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 // ActivityAnnounce is the name of the activity that publishes decisions. It is part of
@@ -34,7 +33,7 @@ func (r *runner) announce() {
 	notices := r.Book.Notices
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Second,
-		Summary:             announcement(notices),
+		Summary:             entity.Announcement(len(notices), notices[len(notices)-1].Text),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
 	r.announcing = workflow.ExecuteActivity(ctx, ActivityAnnounce, Announce{notices})
@@ -92,20 +91,4 @@ func (r *runner) takeBack() {
 	}
 	r.lost = nil
 	r.apply(budget.Returned{Permits: back})
-}
-
-// maxSummary bounds a summary in bytes; the UI shows it in one line.
-const maxSummary = 160
-
-// announcement tells the last decision, and how many others go with it.
-func announcement(notices []budget.Notice) string {
-	last := len(notices) - 1
-	text := notices[last].Text
-	if last > 0 {
-		text = fmt.Sprintf("%d decisions, the last: %s", len(notices), text)
-	}
-	if len(text) > maxSummary {
-		text = strings.ToValidUTF8(text[:maxSummary], "") + "…"
-	}
-	return text
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
+	"github.com/sickbay-dev/sickbay/workflows/entity"
 )
 
 // longHistory is the history length at which a run ends: some 300 updates, where the
@@ -78,7 +78,7 @@ type runner struct {
 	// offering are the cases that are being told, lost the offers that reach nobody.
 	offering []offering
 	lost     []budget.Offer
-	timer    timer
+	timer    entity.Timer
 }
 
 func (r *runner) run() error {
@@ -147,7 +147,9 @@ func (r *runner) wait() {
 			r.offered(o)
 		})
 	}
-	r.timer.await(selector, r)
+	r.timer.Await(r.ctx, selector, r.Book.NextWake(workflow.Now(r.ctx)),
+		func() string { return "the next that waits, or the end of a pause or of a permit that nobody used" },
+		func() { r.apply(budget.Woke{}) })
 	selector.Select(r.ctx)
 }
 
@@ -161,40 +163,4 @@ func (r *runner) quiet() bool {
 func (r *runner) long() bool {
 	info := workflow.GetInfo(r.ctx)
 	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory
-}
-
-// timer is the one timer of a run, armed for the book's next deadline.
-type timer struct {
-	at     time.Time
-	future workflow.Future
-	cancel workflow.CancelFunc
-}
-
-// await arms the timer for the next deadline, and cancels one that was armed for
-// another.
-func (t *timer) await(selector workflow.Selector, r *runner) {
-	now := workflow.Now(r.ctx)
-	next := r.Book.NextWake(now)
-	if !next.Equal(t.at) {
-		if t.cancel != nil {
-			t.cancel()
-		}
-		*t = timer{at: next}
-		if !next.IsZero() {
-			ctx, cancel := workflow.WithCancel(r.ctx)
-			t.cancel = cancel
-			t.future = workflow.NewTimerWithOptions(ctx, next.Sub(now), workflow.TimerOptions{Summary: "the next that waits, or the end of a pause or of a permit that nobody used"})
-		}
-	}
-	if t.future == nil {
-		return
-	}
-	future := t.future
-	selector.AddFuture(future, func(workflow.Future) {
-		if t.future != future {
-			return
-		}
-		*t = timer{}
-		r.apply(budget.Woke{})
-	})
 }
