@@ -152,19 +152,11 @@ func runAudit(ctx context.Context, streams Streams, flags auditFlags) error {
 	if flags.follow && !set.Redis.Configured() {
 		return &usageError{errors.New("--follow needs the device directory: set SICKBAY_REDIS_ADDRESSES, or ask again with --since")}
 	}
-	// What the clients log would break the answer; their errors are shown.
-	silent := slog.New(slog.DiscardHandler)
-	temporal, err := connectTemporal(set.Temporal, "sickbay-audit", silent, nil)
+	from, end, err := connectTrail(set, "sickbay-audit")
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
-	shown, closeDirectory, err := connectDirectory(set.Redis, "sickbay-audit", silent)
-	if err != nil {
-		return err
-	}
-	defer closeDirectory()
-	from := listing.TrailSources{Directory: shown, Temporal: temporal, Namespace: set.Temporal.Namespace}
+	defer end()
 	if flags.follow {
 		return followTrail(ctx, streams, flags, from, since, show.NewTrailWriter(streams.Out, format, colour))
 	}
@@ -177,6 +169,26 @@ func runAudit(ctx context.Context, streams Streams, flags auditFlags) error {
 	}
 	note(streams, trail.Notes)
 	return lacking
+}
+
+// connectTrail sets up the way to the audit trail, until end is called.
+func connectTrail(set config.Audit, name string) (from listing.TrailSources, end func(), err error) {
+	// What the clients log would break the answer; their errors are shown.
+	silent := slog.New(slog.DiscardHandler)
+	temporal, err := connectTemporal(set.Temporal, name, silent, nil)
+	if err != nil {
+		return from, nil, err
+	}
+	shown, closeDirectory, err := connectDirectory(set.Redis, name, silent)
+	if err != nil {
+		temporal.Close()
+		return from, nil, err
+	}
+	end = func() {
+		closeDirectory()
+		temporal.Close()
+	}
+	return listing.TrailSources{Directory: shown, Temporal: temporal, Namespace: set.Temporal.Namespace}, end, nil
 }
 
 // followTrail shows the trail, and then what is decided. It goes on where it was

@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,20 +69,14 @@ func runReport(ctx context.Context, streams Streams, flags reportFlags) error {
 	if err := config.Load(&set); err != nil {
 		return err
 	}
-	silent := slog.New(slog.DiscardHandler)
-	temporal, err := connectTemporal(set.Temporal, "sickbay-report", silent, nil)
+	from, end, err := connectTrail(set, "sickbay-report")
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
-	shown, closeDirectory, err := connectDirectory(set.Redis, "sickbay-report", silent)
-	if err != nil {
-		return err
-	}
-	defer closeDirectory()
+	defer end()
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
-	trail := listing.TrailSources{Directory: shown, Temporal: temporal, Namespace: set.Temporal.Namespace}.ReadTrail(ctx, since, now, listing.TrailFilter{})
+	trail := from.ReadTrail(ctx, since, now, listing.TrailFilter{})
 	lacking := warn(streams, nil, trail.Problems)
 	if err := show.PrintOutcome(streams.Out, listing.ReportOf(trail), format, colour); err != nil {
 		return fmt.Errorf("print the report: %w", err)
