@@ -17,6 +17,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
 // build is what the binary knows of itself.
@@ -96,6 +97,7 @@ func spokenOf() spoken {
 		Workflows: []spokenWorkflow{
 			{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
 			{Type: incidentwf.WorkflowType, State: incidentwf.StateVersion},
+			{Type: permitswf.WorkflowType, State: permitswf.StateVersion},
 		},
 		Mark:      spokenMark{Taint: kube.TaintKey, Format: kube.MarkFormat},
 		Directory: spokenDirectory{Format: directory.Format},

@@ -96,6 +96,7 @@ func WorkerRights(marks bool) []Right {
 		{Group: resourceGroup, Resource: "resourceclaims", Verb: "list", Without: looks},
 		{Group: resourceGroup, Resource: "resourceslices", Verb: "list", Without: looks},
 		{Group: resourceGroup, Resource: taintRules, Verb: "get", Without: looks},
+		{Group: resourceGroup, Resource: taintRules, Verb: "list", Without: "permits wait for a starter to tell which marks exist whenever the budgets were lost"},
 		{Resource: "events", Verb: "create", Without: tells, Optional: true},
 		{Resource: "events", Verb: "patch", Without: tells, Optional: true},
 	}
@@ -104,13 +105,12 @@ func WorkerRights(marks bool) []Right {
 	}
 	for verb, without := range map[string]string{
 		"create": "no mark is made: bad devices are given to new Pods",
-		"list":   "marks wait for a starter to tell which exist whenever the budgets were lost",
 		"update": "a mark doesn't follow its case",
 		"delete": "a device that is well again, or gone for good, stays marked",
 	} {
 		rights = append(rights, Right{Group: resourceGroup, Resource: taintRules, Verb: verb, Without: without})
 	}
-	slices.SortFunc(rights[len(rights)-4:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
+	slices.SortFunc(rights[len(rights)-3:], func(a, b Right) int { return strings.Compare(a.Verb, b.Verb) })
 	return rights
 }
 

@@ -83,7 +83,7 @@ func kubernetesLacks() map[string]lacks {
 			take: func(t *testing.T, s *site) func() error {
 				return s.withoutBinding(t, "sickbay-worker-marks")
 			},
-			check: "kubernetes/rights/worker", state: doctor.Missing, found: "create or delete or list or update devicetaintrules.resource.k8s.io", remedy: "deploy/components/enforce", code: 1,
+			check: "kubernetes/rights/worker", state: doctor.Missing, found: "create or delete or update devicetaintrules.resource.k8s.io", remedy: "deploy/components/enforce", code: 1,
 		},
 		"the right to tell of decisions": {
 			take: func(t *testing.T, s *site) func() error {

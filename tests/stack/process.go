@@ -117,11 +117,17 @@ func (p *part) start(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady asks the process until it serves, it ends, or ctx does.
+// readyLimit is how long a process may take until it serves. It is far more than any
+// takes: what never becomes ready is to be said with its reason, not by a suite's end.
+const readyLimit = 3 * time.Minute
+
+// awaitReady asks the process until it serves, it ends, its time is over, or ctx ends.
 func (p *part) awaitReady(ctx context.Context, done <-chan struct{}, logStart int64) error {
 	if p.spec.Ready == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("it had %s", readyLimit))
+	defer cancel()
 	ticker := time.NewTicker(25 * time.Millisecond)
 	defer ticker.Stop()
 	for {

@@ -62,6 +62,7 @@ func PodName(nth int) string { return fmt.Sprintf("job-%d", nth) }
 var (
 	nodes          = schema.GroupResource{Resource: "nodes"}
 	pods           = schema.GroupResource{Resource: "pods"}
+	configMaps     = schema.GroupResource{Resource: "configmaps"}
 	resourceClaims = schema.GroupResource{Group: resourceapi.GroupName, Resource: "resourceclaims"}
 	resourceSlices = schema.GroupResource{Group: resourceapi.GroupName, Resource: "resourceslices"}
 	deviceClasses  = schema.GroupResource{Group: resourceapi.GroupName, Resource: "deviceclasses"}
@@ -73,6 +74,8 @@ func resources() []resource {
 		return resource{GroupVersionResource: gr.WithVersion("v1"), kind: kind, namespaced: namespaced, empty: empty, selects: selects}
 	}
 	return []resource{
+		// There is none; whoever asks for the policy is told so.
+		of(configMaps, "ConfigMap", true, func() object { return &corev1.ConfigMap{} }, nil),
 		of(nodes, "Node", false, func() object { return &corev1.Node{} }, nil),
 		of(pods, "Pod", true, func() object { return &corev1.Pod{} }, func(o object) fields.Set {
 			return fields.Set{"spec.nodeName": o.(*corev1.Pod).Spec.NodeName}
