@@ -199,3 +199,24 @@ func (p *Permits) Return(ctx context.Context, key device.Key, epoch int64) {
 		p.log.WarnContext(ctx, "a permit isn't given back; it is when a starter next counts the marks", "device", key.String(), "error", err)
 	}
 }
+
+// Closed gives back what a case that is over waited for or never used. Nothing else tells
+// the budgets: its turn would go to nobody, and what mode observe counts would stand for
+// an hour. If that fails, its turn comes and goes, and its time runs out.
+func (p *Permits) Closed(ctx context.Context, key device.Key, notices []quarantine.Notice) {
+	for _, n := range notices {
+		if n.Kind != quarantine.NoticeClosed || n.Left == quarantine.PhaseSuspect {
+			continue // a suspect never asks
+		}
+		var back []budget.Permit
+		for _, purpose := range budget.Purposes() {
+			back = append(back, budget.Permit{Device: key.String(), Epoch: n.Epoch, Purpose: purpose, Unused: true})
+		}
+		ctx, cancel := context.WithTimeout(ctx, permitCall)
+		err := p.asker.Return(ctx, back)
+		cancel()
+		if err != nil {
+			p.log.WarnContext(ctx, "the budgets aren't told that a case is over", "device", key.String(), "epoch", n.Epoch, "error", err)
+		}
+	}
+}

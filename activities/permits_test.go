@@ -120,6 +120,31 @@ func TestAThousandMarksAskInAFewUpdates(t *testing.T) {
 	}
 }
 
+// A case that is over leaves the line, unless it only was a suspect, which never asks.
+func TestACaseThatIsOverLeavesTheLine(t *testing.T) {
+	d := &desk{limits: budget.Limits{Cluster: budget.Limit{Max: 1}, Class: budget.Limit{None: true}, Tenant: budget.Limit{None: true}, Node: budget.Limit{None: true}}}
+	permits := activities.NewPermits(d, marks(nil), "worker-a", slog.New(slog.DiscardHandler))
+	for n := range 3 {
+		if _, err := permits.Permit(t.Context(), markOf(t, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func() int { return len(d.book.Marks.Waiters) }
+	second, third := markOf(t, 1), markOf(t, 2)
+	for sentence, n := range map[string]quarantine.Notice{
+		"another decision": {Kind: quarantine.NoticeMarkHeld, Epoch: second.Epoch, Phase: quarantine.PhaseQuarantined},
+		"a suspect's end":  {Kind: quarantine.NoticeClosed, Epoch: second.Epoch, Left: quarantine.PhaseSuspect},
+	} {
+		if permits.Closed(t.Context(), second.Device, []quarantine.Notice{n}); waiting() != 2 {
+			t.Errorf("%s: %d wait, want 2", sentence, waiting())
+		}
+	}
+	over := []quarantine.Notice{{Kind: quarantine.NoticeSeverity}, {Kind: quarantine.NoticeClosed, Epoch: third.Epoch, Left: quarantine.PhaseQuarantined}}
+	if permits.Closed(t.Context(), third.Device, over); waiting() != 1 || d.book.Marks.Waiters[0].Device != second.Device.String() {
+		t.Errorf("waiting are %+v; want only %s", d.book.Marks.Waiters, second.Device)
+	}
+}
+
 // Without an answer there is no permit: the mark waits.
 func TestNoAnswerIsNoPermit(t *testing.T) {
 	d := &desk{limits: budget.DefaultLimits(), away: errors.New("temporal is away")}

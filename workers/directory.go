@@ -94,7 +94,8 @@ func subjectOf(command any) (key device.Key, node string) {
 
 // announce publishes a case's notices: into the log at once, into the transitions
 // of the directory and as Events as soon as can be. It has the case's record in
-// the directory brought up to date. A mark that the case wants was written before.
+// the directory brought up to date, and the budgets told of a case that is over. A mark
+// that the case wants was written before.
 func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
 	key, notices := task.Command.Device, task.Command.Notices
 	w.decided(ctx, epochOf(task), key, notices)
@@ -111,6 +112,7 @@ func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Ann
 		}
 	}
 	w.note(key)
+	w.permits.Closed(ctx, key, notices)
 	return err
 }
 

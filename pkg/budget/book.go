@@ -118,6 +118,8 @@ type Ledger struct {
 type Moment struct {
 	Scope Scope     `json:"scope"`
 	At    time.Time `json:"at"`
+	// Device is whose turn the next has to wait for.
+	Device string `json:"device,omitempty"`
 }
 
 // find is a device's permit, or nil.

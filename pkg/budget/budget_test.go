@@ -320,6 +320,63 @@ func TestObservingUsesABudgetOfItsOwn(t *testing.T) {
 	}
 }
 
+// B2 in part. Whoever is gone keeps nobody waiting: a case that is over leaves the line and
+// gives back what it didn't use, in both counts, and a turn that went to nobody is no turn.
+// What a mark was seen of stays.
+func TestWhoIsGoneKeepsNobodyWaiting(t *testing.T) {
+	d := newDesk(t, 40, only(budget.Limit{Min: 2}))
+	standing := func(asks []budget.Ask) (all []budget.Standing) {
+		for _, a := range asks {
+			all = append(all, budget.Standing{Device: a.Device, Epoch: a.Epoch, Scopes: a.Scopes})
+		}
+		return all
+	}
+	over := func(asks ...budget.Ask) budget.Outcome {
+		var back []budget.Permit
+		for _, a := range asks {
+			for _, purpose := range budget.Purposes() {
+				back = append(back, budget.Permit{Device: a.Device, Epoch: a.Epoch, Purpose: purpose, Unused: true})
+			}
+		}
+		return d.decide(budget.Returned{Permits: back})
+	}
+	d.ask(gpus(0, 8)...)
+	d.count(40, standing(gpus(0, 2))...)
+	if out := over(gpus(0, 4)...); len(out.Offers) != 0 || d.book.Marks.Used(budget.Everything) != 2 || len(d.book.Marks.Waiters) != 4 {
+		t.Errorf("of two that are marked and two that waited: offers %+v, %d in force, %d wait; want none, 2 and 4", out.Offers, d.book.Marks.Used(budget.Everything), len(d.book.Marks.Waiters))
+	}
+	// One mark is lifted: the next two in line are gone, and the third is let in now.
+	turn := d.decide(budget.Returned{Permits: []budget.Permit{{Device: gpu(0).Device, Epoch: 1, Purpose: budget.Mark}}}).Offers
+	for n := 4; n < 6; n++ {
+		if len(turn) != 1 || turn[0].Device != gpu(n).Device {
+			t.Fatalf("the turn is %+v, want %s", turn, gpu(n).Device)
+		}
+		turn = d.decide(budget.Returned{Permits: []budget.Permit{{Device: turn[0].Device, Epoch: turn[0].Epoch, Purpose: turn[0].Purpose}}}).Offers
+	}
+	if len(turn) != 1 || turn[0].Device != gpu(6).Device {
+		t.Errorf("after two turns that went to nobody it is %+v, want %s at once", turn, gpu(6).Device)
+	}
+
+	observed := gpus(10, 13)
+	for i := range observed {
+		observed[i].Purpose = budget.Observe
+	}
+	d.ask(observed[:2]...)
+	over(observed[0])
+	if a := d.ask(observed[2]); granted(a) != 1 {
+		t.Errorf("observed, where one of two is over: %+v", a)
+	}
+	// A case whose mode was changed wants what it asked for last, and nothing else.
+	d.ask(gpu(11))
+	if n := d.book.Observed.Used(budget.Everything); n != 1 {
+		t.Errorf("%d observed where one of two asks for a mark now", n)
+	}
+	d.ask(observed[1])
+	if d.book.Marks.Waiting(budget.Scope{Kind: budget.Class, Name: class}) != 1 {
+		t.Errorf("waiting are %+v; want only %s", d.book.Marks.Waiters, gpu(7).Device)
+	}
+}
+
 // A mark on a whole node costs all its devices. One that never fits says so, and nobody
 // waits behind it; one that will fit isn't overtaken by smaller ones for ever.
 func TestANodesMarkCostsAllItsDevices(t *testing.T) {

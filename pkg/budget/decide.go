@@ -16,6 +16,9 @@ func Decide(b Book, e Event, now time.Time, limits Limits) (Book, Outcome) {
 	switch e := e.(type) {
 	case Asked:
 		asks = e.Asks
+		for _, ask := range asks {
+			d.changeOver(ask)
+		}
 	case Returned:
 		for _, p := range e.Permits {
 			d.giveBack(p)
@@ -68,11 +71,30 @@ func (d *decision) expire() {
 }
 
 // giveBack takes a permit back, or takes somebody out of the line. A later epoch's
-// stays.
+// stays. A turn that came to nothing is no turn: the next needn't wait for it.
 func (d *decision) giveBack(p Permit) {
 	l := d.Ledger(p.Purpose)
-	l.Grants = slices.DeleteFunc(l.Grants, func(g Grant) bool { return g.Device == p.Device && g.Epoch <= p.Epoch })
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool { return w.Device == p.Device && w.Epoch <= p.Epoch })
+	l.Grants = slices.DeleteFunc(l.Grants, func(g Grant) bool {
+		if g.Device != p.Device || g.Epoch > p.Epoch || p.Unused && g.Until.IsZero() {
+			return false
+		}
+		if !g.Until.IsZero() {
+			l.Paced = slices.DeleteFunc(l.Paced, func(m Moment) bool { return m.Device == g.Device })
+		}
+		return true
+	})
+}
+
+// changeOver takes a case out of the line for another purpose than it asks for now: its
+// mode was changed. A permit to mark stays: its mark may be there.
+func (d *decision) changeOver(ask Ask) {
+	if ask.Purpose == Mark {
+		d.giveBack(Permit{Device: ask.Device, Epoch: ask.Epoch, Purpose: Observe})
+		return
+	}
+	l := d.Ledger(Mark)
+	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool { return w.Device == ask.Device && w.Epoch <= ask.Epoch })
 }
 
 // counted takes in which marks exist. A mark that nobody asked for counts as any other.
@@ -314,7 +336,7 @@ func (d *decision) grant(l *Ledger, use map[Scope]int, c candidate, purpose Purp
 	for _, s := range g.Scopes {
 		use[s] += c.cost()
 		if c.waited && s.Kind == Class && d.limits.Pace > 0 {
-			l.Paced = append(l.Paced, Moment{s, d.now.Add(time.Duration(d.limits.Pace) * time.Second)})
+			l.Paced = append(l.Paced, Moment{Scope: s, At: d.now.Add(time.Duration(d.limits.Pace) * time.Second), Device: c.Device})
 		}
 	}
 }
@@ -327,7 +349,7 @@ func (d *decision) tellFull(l *Ledger, purpose Purpose) {
 		if slices.ContainsFunc(full, func(m Moment) bool { return m.Scope == w.For }) {
 			continue
 		}
-		m := Moment{w.For, d.now}
+		m := Moment{Scope: w.For, At: d.now}
 		if i := slices.IndexFunc(l.Full, func(m Moment) bool { return m.Scope == w.For }); i >= 0 {
 			m.At = l.Full[i].At
 		} else {

@@ -20,6 +20,9 @@ type Permit struct {
 	Device  string  `json:"device"`
 	Epoch   int64   `json:"epoch"`
 	Purpose Purpose `json:"purpose"`
+	// Unused tells that it stays where a mark of it was seen: who gives it back knows only
+	// that it wants none any more.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // Standing is a mark that exists.

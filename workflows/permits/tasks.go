@@ -87,7 +87,7 @@ func (r *runner) takeBack() {
 	}
 	var back []budget.Permit
 	for _, o := range r.lost {
-		back = append(back, budget.Permit(o))
+		back = append(back, budget.Permit{Device: o.Device, Epoch: o.Epoch, Purpose: o.Purpose})
 	}
 	r.lost = nil
 	r.apply(budget.Returned{Permits: back})
