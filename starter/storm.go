@@ -324,6 +324,7 @@ func (t *tracker) found(scopes []incident.Scope, had func(device.Key) bool) {
 		if had != nil {
 			g.began, g.had = t.clock.Now(), had
 			t.takeOverCases()
+			t.takeOverEpisodes()
 		}
 		for _, scope := range scopes {
 			if g.scopes[scope] == nil {
@@ -361,6 +362,18 @@ func (t *tracker) takeOverCases() {
 	for key := range g.crowded {
 		if r := t.devices[key]; r != nil && g.had(key) {
 			t.admit(r)
+		}
+	}
+}
+
+// takeOverEpisodes keeps what was over when this starter began to lead from making an
+// incident: if it was one, the starter before has told it, and it may be over by an
+// operator's word.
+func (t *tracker) takeOverEpisodes() {
+	for key := range t.guard.unknown {
+		r := t.devices[key]
+		if r != nil && !r.unknown.until.IsZero() && t.clock.Since(r.unknown.until) >= t.guard.Gather {
+			r.unknown.counted = true
 		}
 	}
 }

@@ -395,6 +395,38 @@ func TestAStormThatEndedBetweenTwoStartersEnds(t *testing.T) {
 	}
 }
 
+// U4. A starter that watched all along and takes over after a storm is over begins no
+// other one for it, whoever ended that: nobody is Unknown any more.
+func TestAStormThatIsOverBeginsNoOtherForTheNextStarter(t *testing.T) {
+	first := newStorm(t)
+	second := newStandbyStorm(t, first)
+	all := func(health device.Health) {
+		first.fleet(20, 4, health)
+		second.fleet(20, 4, health)
+	}
+	together := func(time.Duration) { second.clock.Step(time.Second) }
+	all(device.Healthy)
+	all(device.Unknown)
+	none(t, first.run(30*time.Second, time.Second, together), "silent")
+	all(device.Healthy)
+	none(t, first.run(3*time.Minute, time.Second, together), "well again")
+	if i := first.incidents.of(incident.OfDriver(driver)); i.Phase != incident.Closed {
+		t.Fatalf("it is %s", i.Phase)
+	}
+	first.tracker.detach()
+	second.tracker.listed()
+	second.takeOver()
+	none(t, second.run(time.Minute, time.Second), "the second leads")
+	if second.incidents.began != 1 {
+		t.Errorf("%d incidents of one storm", second.incidents.began)
+	}
+	second.fleet(20, 4, device.Unknown)
+	none(t, second.run(30*time.Second, time.Second), "silent again")
+	if second.incidents.began != 2 {
+		t.Errorf("%d incidents of two storms", second.incidents.began)
+	}
+}
+
 // U4. While the incident can't be told, its devices wait, that is shown, and faults
 // are sent all the same.
 func TestAStormWhoseIncidentCanNotBeToldIsHeld(t *testing.T) {
