@@ -94,7 +94,9 @@ func (p *Permits) AskPermit(ctx context.Context, task devicewf.Task[quarantine.A
 func askFor(c quarantine.PutMark) budget.Ask {
 	ask := budget.Ask{
 		Device: c.Device.String(), Epoch: c.Epoch, Purpose: budget.Mark,
-		Scopes:   budget.ScopesOf(c.Device, c.Node, c.Around.Classes, c.Tenants),
+		// Starters count devices by driver and resource, and marks with them; a DeviceClass
+		// admits devices of several, and nobody counts those.
+		Scopes:   budget.ScopesOf(c.Device, c.Node, nil, c.Tenants),
 		Severity: int(c.Severity), Since: c.FirstNotGood,
 	}
 	for _, s := range append([]budget.Scope{budget.Everything}, ask.Scopes...) {

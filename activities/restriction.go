@@ -16,7 +16,8 @@ type Restrictions interface {
 
 // Restriction answers cases whose device is Unknown past its window.
 type Restriction struct {
-	// Incidents is asked; nil means that nothing stands in the way of any device.
+	// Incidents is asked for what is announced and for incidents; nil means that nothing
+	// stands in the way of any device.
 	Incidents Restrictions
 	Logger    *slog.Logger
 }

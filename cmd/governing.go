@@ -46,6 +46,12 @@ func (g governing) known() condition {
 	}}
 }
 
+// Saying implements starter.Governed.
+func (g governing) Saying() (any, func(string, []string) string) {
+	held := g.watch.Current()
+	return held, held.Saying
+}
+
 // policyWait is how long work waits for the policy. Cases go on without it, and without
 // an API server: their owners' questions are answered, and nothing is made.
 const policyWait = 10 * time.Second

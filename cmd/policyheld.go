@@ -64,8 +64,8 @@ func newPolicyExplain(streams Streams) *cobra.Command {
 it comes from. DEVICE is driver/pool/device, or 'node|resource|ID' for a device
 plugin's.
 
-Its classes are those that admit it; --class says them without asking. What the policy
-says nothing of comes from the workers' environment, which can't be seen from here:
+Its classes are those by which it is claimed, as cases go by them; --class says them
+without asking. What the policy says nothing of comes from the workers' environment, which can't be seen from here:
 what is shown is this command's own. It is the workers' where it runs in their Pod.
 ` + environmentHelp(config.Governed{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay policy explain gpu.example.com/node-0/gpu-0
@@ -81,7 +81,7 @@ what is shown is this command's own. It is the workers' where it runs in their P
 		},
 	}
 	flags.add(command)
-	command.Flags().StringSliceVar(&flags.classes, "class", nil, "the device's classes, instead of those that admit it")
+	command.Flags().StringSliceVar(&flags.classes, "class", nil, "the device's classes, instead of those by which it is claimed")
 	command.Flags().StringVarP(&flags.output, "output", "o", string(show.Table), "table, json or yaml")
 	completeWords(command, "output", "table", "json", "yaml")
 	return command
@@ -184,7 +184,7 @@ func runPolicyExplain(ctx context.Context, streams Streams, flags policyFlags, n
 	return nil
 }
 
-// device finds the device that is meant, and the classes that admit it.
+// device finds the device that is meant, and the classes by which it is claimed.
 func (g governed) device(ctx context.Context, name string, classes []string) (device.Key, []string, error) {
 	if len(classes) > 0 {
 		key, err := device.ParseKey(name)
@@ -201,9 +201,26 @@ func (g governed) device(ctx context.Context, name string, classes []string) (de
 	if err != nil {
 		return device.Key{}, nil, err
 	}
-	known, listed := survey.Device(key)
-	if !listed {
+	if _, listed := survey.Device(key); !listed {
 		return device.Key{}, nil, errors.Join(survey.Unknown(key, false), errors.New("--class tells its classes without asking"))
 	}
-	return key, known.Classes, nil
+	return key, claimedBy(key, read.Claims), nil
+}
+
+// claimedBy are the classes by which a device is claimed: a policy goes by what somebody
+// asked for, and not by what a class would admit.
+func claimedBy(key device.Key, claims []device.Claim) []string {
+	if key.Path() == device.PathPlugin {
+		return []string{key.Resource}
+	}
+	var classes []string
+	for _, claim := range claims {
+		for _, result := range claim.Results {
+			if result.Device == key && !result.AdminAccess && result.Class != "" {
+				classes = append(classes, result.Class)
+			}
+		}
+	}
+	slices.Sort(classes)
+	return slices.Compact(classes)
 }

@@ -34,7 +34,8 @@ a fault: a mark where the mode is enforce, the budgets, the gates on its way bac
 device that is only suspected or restricted gets its case turned into that; one that
 is quarantined already is left as it is, and said.
 
-A node's devices are taken one by one: Pods that need none of them still go there.
+A device has to be one that the cluster lists, holds or marks, or that has a case. A
+node's devices are taken one by one: Pods that need none of them still go there.
 Nobody is evicted. Until the time that is given, nothing that looks healthy ends the
 case; after it, its gates decide.
 ` + environmentHelp(config.Client{}) + "\n" + exitCodesHelp,
@@ -50,7 +51,7 @@ case; after it, its gates decide.
 	set.StringVar(&flags.reason, "reason", "", "why; it is put on record")
 	set.StringVar(&flags.actor, "actor", "", "who says so; the user's name where it is left out")
 	set.DurationVar(&flags.lasts, "for", 0, "how long, at most 720h; as long as a record's lease (SICKBAY_LEASE) where neither is given")
-	set.StringVar(&flags.until, "until", "", "until when, as RFC 3339: 2026-12-24T08:00:00Z")
+	set.StringVar(&flags.until, "until", "", "until when, as RFC 3339: 2026-12-24T08:00:00Z; at most 720h from now")
 	command.MarkFlagsMutuallyExclusive("for", "until")
 	return command
 }
@@ -78,7 +79,7 @@ func (f handFlags) lasting(now time.Time) (time.Duration, error) {
 		return 0, &usageError{fmt.Errorf("--until %q: want a time like 2026-12-24T08:00:00Z", f.until)}
 	}
 	if !until.After(now) {
-		return 0, &usageError{fmt.Errorf("--until %s is over", f.until)}
+		return 0, &usageError{fmt.Errorf("--until %s is over: it is %s now; want a time to come", f.until, now.UTC().Format(time.RFC3339))}
 	}
 	return until.Sub(now), nil
 }
@@ -101,18 +102,18 @@ func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target
 	if err := config.Load(&set); err != nil {
 		return err
 	}
-	keys, err := namedBy(ctx, set, target)
-	if err != nil {
-		return err
-	}
 	temporal, err := connectTemporal(set.Temporal, "sickbay-quarantine", slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
 	cases := devicewf.NewClient(temporal, set.Temporal.TaskQueue)
+	meant, err := namedBy(ctx, set, target, cases.Running)
+	if err != nil {
+		return err
+	}
 	var refused []string
-	for _, key := range keys {
+	for _, key := range meant.keys {
 		call, cancel := context.WithTimeout(ctx, readLimit)
 		answer, err := cases.Begin(call, key, m)
 		cancel()
@@ -120,10 +121,15 @@ func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target
 			refused = append(refused, err.Error())
 			continue
 		}
-		fmt.Fprintln(streams.Out, answer.Text)
+		text := answer.Text
+		if lasts > 0 {
+			text += ", until " + time.Now().Add(lasts).UTC().Format("2006-01-02 15:04:05 MST")
+		}
+		fmt.Fprintln(streams.Out, text)
 	}
+	note(streams, meant.notes)
 	switch {
-	case len(refused) == len(keys):
+	case len(refused) == len(meant.keys):
 		return errors.New(strings.Join(refused, "\n"))
 	case len(refused) > 0:
 		return warn(streams, nil, refused)
@@ -131,27 +137,46 @@ func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target
 	return nil
 }
 
-// namedBy finds the devices that a target names. Those of a pool or a node are looked up
-// in the cluster; a single one is taken at its word, for it may be gone from all lists.
-func namedBy(ctx context.Context, set config.Client, target string) ([]device.Key, error) {
-	kind, name, _ := strings.Cut(target, "/")
-	if kind != "pool" && kind != "node" {
-		key, err := device.ParseKey(strings.TrimPrefix(target, "device/"))
-		if err != nil {
-			return nil, &usageError{fmt.Errorf("%w; name a device as `sickbay devices` does, pool/DRIVER/POOL or node/NAME", err)}
-		}
-		return []device.Key{key}, nil
-	}
+// named are the devices that a target names.
+type named struct {
+	keys []device.Key
+	// notes are what whoever named them may not have thought of.
+	notes []string
+}
+
+// namedBy finds the devices that a target names. One that the cluster doesn't know may
+// still have a case; what neither knows is a slip of the hand, and a mark for it would
+// wait for the day on which a device gets that name.
+func namedBy(ctx context.Context, set config.Client, target string, hasCase func(context.Context, device.Key) (bool, error)) (named, error) {
 	cluster, err := connectKubernetes(set.Kubernetes, "sickbay-quarantine", nil)
 	if err != nil {
-		return nil, err
+		return named{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	read, err := listing.Read(ctx, listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()})
 	if err != nil {
-		return nil, err
+		return named{}, err
 	}
+	if kind, name, _ := strings.Cut(target, "/"); kind == "pool" || kind == "node" {
+		return manyNamed(read, kind, name)
+	}
+	survey := listing.NewSurvey(read)
+	key, err := survey.Resolve(target)
+	if err != nil {
+		return named{}, err
+	}
+	if _, there := survey.Device(key); !there {
+		open, err := hasCase(ctx, key)
+		if err != nil || !open {
+			return named{}, errors.Join(survey.Unknown(key, err != nil), lackingError(read.Problems))
+		}
+	}
+	return named{[]device.Key{key}, sameHardware(survey, key)}, nil
+}
+
+// manyNamed are the devices of a pool or on a node.
+func manyNamed(read listing.Cluster, kind, name string) (named, error) {
 	var keys []device.Key
 	for _, d := range listing.Join(read, nil, time.Now()).Devices {
 		inPool := kind == "pool" && d.Key.Path() == device.PathDRA && d.Key.Driver+"/"+d.Key.Pool == name
@@ -159,11 +184,33 @@ func namedBy(ctx context.Context, set config.Client, target string) ([]device.Ke
 			keys = append(keys, d.Key)
 		}
 	}
-	if len(keys) == 0 {
-		return nil, &noDevices{fmt.Errorf("%s has no devices that anybody lists or holds; `sickbay devices` shows all", target)}
-	}
 	slices.SortFunc(keys, device.Key.Compare)
-	return keys, nil
+	if len(read.Problems) > 0 {
+		// Some of its devices may be missing; half of a pool isn't what was asked for.
+		return named{}, fmt.Errorf("not all devices of %s/%s may be known, and none was taken out: %w; try again, or name them one by one",
+			kind, name, lackingError(read.Problems))
+	}
+	if len(keys) == 0 {
+		return named{}, &noDevices{fmt.Errorf("%s/%s has no devices that anybody lists or holds; `sickbay devices` shows all", kind, name)}
+	}
+	return named{keys: keys}, nil
+}
+
+// sameHardware says which other entries there are of the hardware that is taken out:
+// they have marks of their own, and stay as they are.
+func sameHardware(survey *listing.Survey, key device.Key) []string {
+	var notes []string
+	for other, relation := range survey.Relatives(key) {
+		what := map[listing.Relation]string{
+			listing.Twin: "is another entry for the same hardware", listing.Parent: "is the chip that it is a part of",
+			listing.Child: "is a part of it", listing.Replica: "is another share of the same device",
+		}[relation]
+		if what != "" {
+			notes = append(notes, fmt.Sprintf("%s %s, and isn't taken out by this: name it as well if it is meant", other, what))
+		}
+	}
+	slices.Sort(notes)
+	return notes
 }
 
 // noDevices is an error about a pool or node that has none.

@@ -78,6 +78,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		return err
 	}
 	cases := workflow.NewClient(temporal, set.Temporal.TaskQueue)
+	permits := permitswf.NewClient(temporal, set.Temporal.TaskQueue)
 	observer, err := starter.New(starter.Options{
 		Kubernetes: cluster.typed,
 		Dynamic:    cluster.untyped,
@@ -85,7 +86,8 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Counter:    cases,
 		Overview:   cases,
 		Incidents:  incidentwf.NewClient(temporal, set.Temporal.TaskQueue),
-		Budgets:    permitswf.NewClient(temporal, set.Temporal.TaskQueue),
+		Budgets:    permits,
+		Upgrades:   permits,
 		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,
@@ -101,6 +103,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Workers:    set.SignalWorkers,
 		Drivers:    driverPolicies(set),
 		Delay:      func(driver string) time.Duration { return held.watch.Current().Delay(driver) },
+		Governed:   held,
 		Timing: starter.Timing{
 			Quiet:       set.SettleQuiet,
 			SettleLimit: set.SettleLimit,

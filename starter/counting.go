@@ -188,7 +188,7 @@ func (t *tracker) sizes() []budget.Size {
 // bounds is what a device's mark counts in, as it is now. The caller holds the lock.
 func (t *tracker) bounds(key device.Key, node string) quarantine.Around {
 	counted := t.eligible()
-	around := quarantine.Around{InClass: counted.of[budget.ClassOf(key)], InCluster: counted.all}
+	around := quarantine.Around{Classes: t.classesOf(key), InClass: counted.of[budget.ClassOf(key)], InCluster: counted.all}
 	if p := t.poolOf(key); p != nil && p.now.Complete {
 		around.OnNode = len(p.now.Devices)
 	} else if key.Path() == device.PathPlugin {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 )
@@ -235,5 +236,46 @@ func TestACrowdOutlivesItsStarter(t *testing.T) {
 	}
 	if second.incidents.began != 1 {
 		t.Errorf("%d incidents", second.incidents.began)
+	}
+}
+
+// U4, B1. Case 27, rows t=1:00 and t=1:01, must: many devices that turn bad with one driver
+// version are held and asked about; and never: 140 of 320 are quarantined on one exporter's
+// word. Eight get their cases at once, the others wait for an operator or the pace, and
+// however long nobody answers, the budget keeps no more out than it allows.
+func TestCase27AnExporterCondemns140Of320(t *testing.T) {
+	s := newStorm(t)
+	s.fleet(40, 8, device.Healthy)
+	s.run(time.Minute, time.Second)
+	limits := budget.DefaultLimits()
+	book, _ := budget.Decide(budget.Book{}, budget.Counted{Sizes: s.tracker.sizes(), By: "a"}, s.clock.Now(), limits)
+	marked := func(calls []call) {
+		for _, key := range opened(calls) {
+			ask := budget.Ask{Device: key.String(), Epoch: 1, Purpose: budget.Mark, Scopes: budget.ScopesOf(key, key.Pool, nil, nil), Severity: 4, Since: s.clock.Now()}
+			book, _ = budget.Decide(book, budget.Asked{Asks: []budget.Ask{ask}}, s.clock.Now(), limits)
+		}
+	}
+	var first []call
+	for n := range 140 {
+		// Three or four on each node, within a minute: no node is a crowd of its own.
+		s.fail(n%40, n/40, xid79)
+		first = append(first, s.send()...)
+		s.pass(400 * time.Millisecond)
+	}
+	if n := len(opened(first)); n != 8 {
+		t.Errorf("%d cases within the minute, want 8", n)
+	}
+	marked(first)
+	marked(s.run(time.Second, time.Second))
+	i := s.incidents.of(incident.CrowdOfDriver(driver, ""))
+	if s.incidents.began != 1 || i.Phase != incident.Pacing || i.Levels.Now < 100 || i.Levels.Total != 320 {
+		t.Errorf("%d incidents; this one is %s with %+v", s.incidents.began, i.Phase, i.Levels)
+	}
+	if n := len(book.Marks.Grants); n > 9 {
+		t.Errorf("%d of 320 are kept out a second later, on one word", n)
+	}
+	marked(s.run(2*time.Hour, 5*time.Second))
+	if n, most := len(book.Marks.Grants), limits.Class.Of(320); n != most || most >= 140 {
+		t.Errorf("two hours later %d of 320 are kept out, and %d may be", n, most)
 	}
 }

@@ -162,14 +162,12 @@ func (t *tracker) holders(s *directory.Seen) {
 	if s.Device.Path() != device.PathDRA {
 		return
 	}
+	s.Classes = t.classesOf(s.Device)
 	for _, name := range slices.Sorted(maps.Keys(t.claimsByPool[poolKey(s.Device)])) {
 		claim := t.claims[name]
 		for _, result := range claim.Results {
 			if result.Device != s.Device || result.AdminAccess {
 				continue
-			}
-			if at, there := slices.BinarySearch(s.Classes, result.Class); !there && result.Class != "" {
-				s.Classes = slices.Insert(s.Classes, at, result.Class)
 			}
 			for _, pod := range claim.ReservedFor {
 				s.Hold(directory.Holder{Pod: pod, Claim: claim.Name, Containers: t.containers(pod)})

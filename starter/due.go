@@ -43,7 +43,7 @@ func (t *tracker) owes(r *record) (urgency, bool) {
 		return urgencyFault, true
 	case open || r.adopt || t.wantsInventory(r) && r.inventory.open:
 		return urgencyCase, true
-	case r.maybe && (t.wantsInventory(r) || r.markNews != nil || t.tellable(r)):
+	case (r.maybe || r.governed) && (t.wantsInventory(r) || r.markNews != nil || t.tellable(r) || r.governed):
 		return urgencyNews, true
 	}
 	return 0, false
@@ -155,6 +155,8 @@ func (t *tracker) next(r *record) delivery {
 		return t.readingsDue(r, false)
 	case r.markNews != nil:
 		return delivery{event: *r.markNews}
+	case r.governed:
+		return t.readingsDue(r, false)
 	}
 	return delivery{event: r.inventory.want}
 }
@@ -244,6 +246,8 @@ func (t *tracker) delivered(d delivery) {
 		if d.open {
 			r.maybe, r.opened, r.checked, r.doubtful = true, true, true, false
 		}
+		// Whatever a case is told is a decision, by what holds then.
+		r.governed = false
 		switch e := d.event.(type) {
 		case quarantine.Observed:
 			t.readingsTold(r, d)
@@ -334,7 +338,7 @@ func (t *tracker) caseLost(key device.Key) (expected bool) {
 }
 
 func (t *tracker) caseOver(r *record) {
-	r.maybe, r.opened, r.doubtful, r.markNews = false, false, false, nil
+	r.maybe, r.opened, r.doubtful, r.markNews, r.governed = false, false, false, nil, false
 	r.adopt, r.checked = r.mark != nil, r.mark != nil
 	if !r.inventory.open {
 		r.inventory.wanted = false

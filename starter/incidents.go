@@ -45,10 +45,12 @@ type reporter struct {
 	overview Overview
 	settling *settling
 	// memory is urged to keep who reported health when an incident begins; it may be nil.
-	memory   *memory
-	identity string
-	clock    clock.WithTicker
-	log      *slog.Logger
+	memory *memory
+	// announced asks which drivers are being upgraded; nil is nobody.
+	announced *announced
+	identity  string
+	clock     clock.WithTicker
+	log       *slog.Logger
 	// limit bounds a call.
 	limit time.Duration
 }
@@ -63,8 +65,12 @@ func (r *reporter) run(ctx context.Context) {
 		if r.settling.wait(ctx) != nil {
 			return
 		}
+		known := r.announced.ask(ctx)
 		if tries < listTries {
-			if r.list(ctx, tries == listTries-1) {
+			// What is expected is known first.
+			if !known && tries < listTries-1 {
+				tries++
+			} else if r.list(ctx, tries == listTries-1) {
 				tries, again = listTries, r.clock.Now().Add(listOnceMore)
 			} else {
 				tries++

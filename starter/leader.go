@@ -218,10 +218,20 @@ func (s *Starter) lead(ctx context.Context) {
 		}
 		work.Go(func() { marks.run(checking) })
 	}
+	if s.options.Governed != nil {
+		policy := &governing{
+			tracker: s.tracker, governed: s.options.Governed, settling: s.settling, clock: s.options.Clock,
+			pace: flowcontrol.NewTokenBucketRateLimiter(governedRate, governedRate),
+		}
+		work.Go(func() { policy.run(checking) })
+	}
 	if s.options.Incidents != nil {
 		telling := &reporter{
 			tracker: s.tracker, incidents: s.options.Incidents, overview: s.options.Overview, settling: s.settling, memory: remembering, identity: s.options.Identity,
 			clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send,
+		}
+		if s.options.Upgrades != nil {
+			telling.announced = &announced{tracker: s.tracker, upgrades: s.options.Upgrades, clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send}
 		}
 		work.Go(func() { telling.run(checking) })
 	}

@@ -162,6 +162,8 @@ type Options struct {
 	Storm     Storm
 	// Budgets is told which marks exist; nil is nobody.
 	Budgets Budgets
+	// Upgrades says which drivers are being upgraded; nil is nobody.
+	Upgrades Upgrades
 	// Overview tells a starter that begins to lead which devices have a case already, so
 	// that it takes what these know for no storm; nil tells nothing.
 	Overview Overview
@@ -194,8 +196,11 @@ type Options struct {
 	Drivers map[string]DriverPolicy
 	// Delay is how long after the fact an entry of a driver may still say what was, as the
 	// policy has it now. Default 2 min for each.
-	Delay  func(driver string) time.Duration
-	Timing Timing
+	Delay func(driver string) time.Duration
+	// Governed is what the policy says, so that open cases learn of a change; nil tells
+	// them nothing.
+	Governed Governed
+	Timing   Timing
 }
 
 func (o Options) withDefaults() Options {

@@ -150,9 +150,9 @@ func (t *tracker) hadCase(r *record) bool {
 func (t *tracker) waits(r *record) bool {
 	g := t.guard
 	switch {
-	case g == nil, r.mark != nil, r.unknown.through:
+	case g == nil, r.mark != nil, r.unknown.through && !t.upgrading(r):
 		return false
-	case g.judged.Sub(r.unknown.since) < g.Gather, !g.listed:
+	case g.judged.Sub(r.unknown.since) < g.Gather, !g.listed, t.upgrading(r):
 		return true
 	}
 	for _, scope := range incident.Storms(r.node, reading.DriverOf(r.key)) {
@@ -183,6 +183,7 @@ func (t *tracker) judge() (due []report) {
 		now := t.clock.Now()
 		before := g.judged
 		g.judged = now
+		t.endUpgrades(now)
 		levels, held := t.levels(now, before)
 		tally := incident.NewTally(g.Thresholds, levels, t.totals)
 		for _, scope := range tally.Begin(func(s incident.Scope) bool { return g.scopes[s] != nil }) {
@@ -241,8 +242,8 @@ func (t *tracker) levels(now, before time.Time) ([]incident.Level, map[incident.
 		if before.Sub(e.since) < g.Gather && now.Sub(e.since) >= g.Gather {
 			t.touch(key)
 		}
-		if r.mark != nil {
-			continue // it is restricted, or worse
+		if r.mark != nil || t.upgrading(r) {
+			continue // it is restricted, or worse; or expected
 		}
 		l := incident.Level{
 			Device: key.String(), Pair: incident.Pair{Driver: reading.DriverOf(key), Node: r.node}, Since: e.since,
@@ -481,9 +482,13 @@ func (t *tracker) heldDevices(emit func(float64, ...string)) {
 	if t.guard == nil || !t.leading() {
 		return
 	}
-	unknown, crowded := 0, 0
+	unknown, expected, crowded := 0, 0, 0
 	for key := range t.guard.unknown {
-		if r := t.devices[key]; r != nil && t.held(r) {
+		switch r := t.devices[key]; {
+		case r == nil || !t.held(r):
+		case t.upgrading(r):
+			expected++
+		default:
 			unknown++
 		}
 	}
@@ -494,4 +499,5 @@ func (t *tracker) heldDevices(emit func(float64, ...string)) {
 	}
 	emit(float64(unknown), string(incident.Storm))
 	emit(float64(crowded), string(incident.Crowd))
+	emit(float64(expected), "Upgrade")
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -34,6 +35,8 @@ type tracker struct {
 	metrics   *metrics
 	// guard is nil where nobody keeps incidents.
 	guard *guard
+	// upgrades are what operators announced; see upgrades.go.
+	upgrades []budget.Pause
 
 	mu sync.Mutex
 	// notify is told of devices that have something to be told. It is nil while
@@ -141,6 +144,8 @@ type record struct {
 	// unknown and fault are how long it has been so; see guard.
 	unknown episode
 	fault   fault
+	// governed is set while its case is to be told that the policy changed.
+	governed bool
 	// watched counts readings that the catalogue only watches.
 	watched int
 

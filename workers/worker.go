@@ -185,7 +185,10 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.PutMark)), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.LiftMark)), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.Look)), activity.RegisterOptions{Name: devicewf.ActivityLook})
-	restriction := &activities.Restriction{Incidents: o.Incidents, Logger: o.Logger}
+	restriction := &activities.Restriction{Logger: o.Logger, Incidents: &activities.Upgrades{
+		Lister: permitswf.NewClient(o.Temporal, o.TaskQueue), Then: o.Incidents,
+		Grace: func(key device.Key) time.Duration { return w.policyOf(key, nil).Grace },
+	}}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, w.permits.AskPermit)), activity.RegisterOptions{Name: devicewf.ActivityAskPermit})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})

@@ -21,6 +21,11 @@ type Pause struct {
 	Upgrade bool `json:"upgrade,omitempty"`
 }
 
+// Upgrades are the pauses that announce a driver's upgrade.
+func (b *Book) Upgrades() []Pause {
+	return slices.DeleteFunc(slices.Clone(b.Pauses), func(p Pause) bool { return !p.Upgrade })
+}
+
 // Verb is what an operator asks for.
 type Verb string
 
@@ -132,6 +137,10 @@ func (d *decision) message(m Message) error {
 	pause := Pause{Scope: m.Scope, Actor: m.Actor, Reason: m.Reason, Since: d.now, Until: d.now.Add(m.For), Upgrade: m.Upgrade}
 	d.Pauses = slices.DeleteFunc(d.Pauses, func(p Pause) bool { return p.Scope == m.Scope && p.Actor == m.Actor })
 	d.Pauses = append(d.Pauses, pause)
-	d.notifyAs(m.Actor, NoticePaused, false, m.Scope, fmt.Sprintf("paused until %s (%s)", stamp(pause.Until), m.Reason))
+	what := "paused"
+	if m.Upgrade {
+		what = "a driver's upgrade is announced, and no new marks are made,"
+	}
+	d.notifyAs(m.Actor, NoticePaused, false, m.Scope, fmt.Sprintf("%s until %s (%s)", what, stamp(pause.Until), m.Reason))
 	return nil
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -70,6 +71,13 @@ func (f *InForce) Document() *Document { return f.said }
 func (f *InForce) For(driver string, classes []string) quarantine.Policy {
 	held, _ := f.quarantine(driver, classes)
 	return held
+}
+
+// Saying is what For goes by, as a text: it is another where something else is said, or
+// where somebody else says the same.
+func (f *InForce) Saying(driver string, classes []string) string {
+	held, from := f.quarantine(driver, classes)
+	return fmt.Sprint(held, from)
 }
 
 // Enforces tells whether it makes marks for any device.

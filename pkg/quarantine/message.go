@@ -150,6 +150,8 @@ func (d *decision) byHand(m Message) {
 		d.raise(why, message)
 	} else {
 		d.open(PhaseQuarantined, why, message)
+		// Whose word it was that opened the case is on record with that.
+		d.c.Notices[len(d.c.Notices)-1].Actor = clip(m.Actor, maxName)
 	}
 	c := &d.c
 	c.Actor, c.Confirmed = clip(m.Actor, maxName), true

@@ -168,8 +168,8 @@ var (
 	}
 	HeldDevices = Metric{
 		Name: "sickbay_held_devices", Kind: Gauge, Has: onlyStarter,
-		Help:   "Devices without a case that wait: Unknown ones that gather or are in a storm, and Unhealthy ones of a crowd.",
-		Labels: []Label{{"kind", "`Storm`, `Crowd`"}},
+		Help:   "Devices without a case that wait: Unknown ones that gather or are in a storm, Unhealthy ones of a crowd, and Unknown ones whose driver's upgrade is announced.",
+		Labels: []Label{{"kind", "`Storm`, `Crowd`, `Upgrade`"}},
 	}
 	Decisions = Metric{
 		Name: "sickbay_decisions_total", Kind: Counter, Has: onlyWorker,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/cmd/show"
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
@@ -75,7 +76,8 @@ func (c *cluster) mostMarks() (stop func() int) {
 // once: three are, at no moment more, and seven wait in sight, in the order of their turns.
 // That outlives the loss of everything that the budgets knew. What becomes healthy
 // meanwhile was never marked. An operator's pause holds what a raised limit would let in,
-// and after it those that waited are read anew and let in one by one.
+// and after it those that waited are read anew and let in one by one. Case 19, each row, and
+// never: what went bad and recovered while all was paused is marked at its end.
 func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	const devices = 12
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 2, devices/2)
@@ -150,6 +152,29 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	if rules, err := c.rules(t.Context()); err != nil || len(rules) != 3 {
 		t.Errorf("%d marks in a paused scope, %v", len(rules), err)
 	}
+	c.set(held, corev1.ResourceHealthStatusUnhealthy, fallenOff)
+	c.awaitCase(held, "bad while it is paused", func(s quarantine.Case) error {
+		if !s.Open() || s.Mark.State != quarantine.MarkHeld || !strings.Contains(s.Mark.Detail, "paused until") {
+			return fmt.Errorf("%s, mark %s %s", s.Phase, s.Mark.State, s.Mark.Detail)
+		}
+		return nil
+	})
+	c.set(held, corev1.ResourceHealthStatusHealthy, "")
+	c.awaitCase(held, "well again while it is paused, which is on record", func(s quarantine.Case) error {
+		if s.End != quarantine.EndNeverMarked {
+			return fmt.Errorf("%s %s %s", s.Phase, s.End, s.Waiting)
+		}
+		return nil
+	})
+	would, err := o.budgets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range would.Waiting {
+		if w.Device == held.String() || !strings.Contains(w.Why, "is paused until") {
+			t.Errorf("what would be done at the end of the pause: %+v", w)
+		}
+	}
 	o.wants("a resume without a reason", o.types(o.binary, "resume", "driver/"+simnode.DefaultDriver), 2, "say why with --reason")
 	o.wants("a scope that isn't", o.types(o.binary, "pause", "rack/7", "--for", "1h", "--reason", "x"), 2, "want cluster, driver/NAME")
 	o.wants("what isn't paused", o.types(o.binary, "resume", "node/node-1", "--reason", "x"), 1, "resume refused for node/node-1: it isn't paused; paused are driver/gpu.example.com")
@@ -161,6 +186,11 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 		rules, err := c.rules(ctx)
 		if err == nil && len(rules) != 5 {
 			err = fmt.Errorf("%d marks, want 5", len(rules))
+		}
+		for _, rule := range rules {
+			if rule.GetAnnotations()[kube.AnnotationDevice] == held.String() {
+				t.Fatalf("%s is kept out, which was well when the pause ended", held)
+			}
 		}
 		return err
 	})

@@ -249,17 +249,13 @@ func (c *cluster) deleteRule(name string) {
 
 // runPod makes a Pod with one device through a claim of its own and waits until
 // it runs. It returns the device that the scheduler chose.
-func (c *cluster) runPod(name string) device.Key {
+func (c *cluster) runPod(name string) device.Key { return c.runPodOf(name, simnode.DefaultDriver) }
+
+// runPodOf is runPod by a DeviceClass.
+func (c *cluster) runPodOf(name, class string) device.Key {
 	c.t.Helper()
 	ctx := c.t.Context()
-	claim := simnode.MakeClaim("default", name).Request("gpu", simnode.DefaultDriver, 1).Obj()
-	if _, err := c.kube.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
-	pod := simnode.MakePod("default", name).Claim("gpu", name).Obj()
-	if _, err := c.kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.askForDevice(name, class)
 	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if _, err := c.nodes.AwaitPod(waiting, "default", name, simnode.Running); err != nil {

@@ -31,6 +31,35 @@ func put(key device.Key, epoch, revision int64) quarantine.PutMark {
 	}
 }
 
+// askForDevice makes a Pod that wants one device of a class, through a claim of its own.
+func (c *cluster) askForDevice(name, class string) {
+	c.t.Helper()
+	claim := simnode.MakeClaim("default", name).Request("gpu", class, 1).Obj()
+	if _, err := c.kube.ResourceV1().ResourceClaims("default").Create(c.t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.kube.CoreV1().Pods("default").Create(c.t.Context(), simnode.MakePod("default", name).Claim("gpu", name).Obj(), metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// awaitUnschedulable waits until the scheduler has found no device for a Pod.
+func (c *cluster) awaitUnschedulable(name string) {
+	c.t.Helper()
+	c.eventually("the scheduler finds no device for "+name, 20*time.Second, func(ctx context.Context) error {
+		pod, err := c.kube.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+				return nil
+			}
+		}
+		return fmt.Errorf("no verdict yet; node %q", pod.Spec.NodeName)
+	})
+}
+
 // The scheduler gives a marked device to nobody, in each API version that is
 // served, and a mark names its device by driver, pool and device. Proves Q1 as
 // far as the mark goes, and case 33: a rule that could match another device is
@@ -57,25 +86,8 @@ func TestAMarkedDeviceIsNotAllocated(t *testing.T) {
 				t.Errorf("selector %v, want %v", selector, want)
 			}
 
-			claim := simnode.MakeClaim("default", "second").Request("gpu", simnode.DefaultDriver, 1).Obj()
-			if _, err := c.kube.ResourceV1().ResourceClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.kube.CoreV1().Pods("default").Create(t.Context(), simnode.MakePod("default", "second").Claim("gpu", "second").Obj(), metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			c.eventually("the scheduler finds no device", 20*time.Second, func(ctx context.Context) error {
-				pod, err := c.kube.CoreV1().Pods("default").Get(ctx, "second", metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				for _, condition := range pod.Status.Conditions {
-					if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
-						return nil
-					}
-				}
-				return fmt.Errorf("no verdict yet; node %q", pod.Spec.NodeName)
-			})
+			c.askForDevice("second", simnode.DefaultDriver)
+			c.awaitUnschedulable("second")
 
 			// Whoever writes the rule's status in between makes it a conflict, which is tried again.
 			c.eventually("the mark is lifted", 10*time.Second, func(ctx context.Context) error {

@@ -27,6 +27,8 @@ const (
 	UpdateCount  = "count"
 	// QueryPermits answers with the View.
 	QueryPermits = "permits"
+	// QueryUpgrades answers with the pauses that announce a driver's upgrade.
+	QueryUpgrades = "upgrades"
 )
 
 // ErrNone is returned while no workflow hands out permits: nobody asked for one yet.
@@ -126,6 +128,23 @@ func (c *Client) View(ctx context.Context) (View, error) {
 		return View{}, fmt.Errorf("read the state of workflow %s: %w", ID, err)
 	}
 	return view, nil
+}
+
+// Upgrades lists the pauses that announce a driver's upgrade. Without a workflow there
+// are none. It needs a worker that runs.
+func (c *Client) Upgrades(ctx context.Context) ([]budget.Pause, error) {
+	value, err := c.temporal.QueryWorkflow(ctx, ID, "", QueryUpgrades)
+	if notFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("query workflow %s: %w", ID, err)
+	}
+	var upgrades []budget.Pause
+	if err := value.Get(&upgrades); err != nil {
+		return nil, fmt.Errorf("read the upgrades of workflow %s: %w", ID, err)
+	}
+	return upgrades, nil
 }
 
 func notFound(err error) bool {

@@ -89,6 +89,10 @@ func (r *runner) handle() error {
 	if err != nil {
 		return fmt.Errorf("register query %s: %w", QueryPermits, err)
 	}
+	err = workflow.SetQueryHandler(r.ctx, QueryUpgrades, func() ([]budget.Pause, error) { return r.Book.Upgrades(), nil })
+	if err != nil {
+		return fmt.Errorf("register query %s: %w", QueryUpgrades, err)
+	}
 	err = workflow.SetUpdateHandlerWithOptions(r.ctx, UpdateAsk,
 		func(_ workflow.Context, asked budget.Asked) ([]budget.Answer, error) {
 			return r.answer(asked).Answers, nil
