@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -98,6 +99,9 @@ func Kinds() []string {
 		all = append(all, string(kind))
 	}
 	for kind := range incidentWords {
+		all = append(all, string(kind))
+	}
+	for _, kind := range budget.NoticeKinds() {
 		all = append(all, string(kind))
 	}
 	slices.Sort(all)

@@ -76,7 +76,9 @@ When the pause ends, each that waits is read anew before it is marked, one by on
 A pause ends by itself; "sickbay resume" ends it earlier.
 
 ` + scopesHelp + `
-With --upgrade it announces that the driver of the scope is being upgraded.
+With --upgrade it announces that the driver of the scope is being upgraded. Unknown is
+expected there then: it opens no case, makes no incident and restricts nothing. What is
+still Unknown when the time is over counts from that moment on.
 ` + environmentHelp(config.Setup{}) + "\n" + exitCodesHelp,
 		Example: `  sickbay pause node/anvil-07 --for 2h --reason 'swapping the riser'
   sickbay pause driver/gpu.example.com --for 30m --upgrade --reason 'driver 580.95'`,
@@ -88,7 +90,7 @@ With --upgrade it announces that the driver of the scope is being upgraded.
 	}
 	flags.addWord(command)
 	command.Flags().DurationVar(&flags.lasts, "for", 0, "how long, at most 168h")
-	command.Flags().BoolVar(&flags.upgrade, "upgrade", false, "the scope's driver is being upgraded")
+	command.Flags().BoolVar(&flags.upgrade, "upgrade", false, "the scope's driver is being upgraded, so that Unknown is expected; for a driver, pool or node")
 	return command
 }
 

@@ -52,7 +52,6 @@ case; after it, its gates decide.
 	set.StringVar(&flags.actor, "actor", "", "who says so; the user's name where it is left out")
 	set.DurationVar(&flags.lasts, "for", 0, "how long, at most 720h; as long as a record's lease (SICKBAY_LEASE) where neither is given")
 	set.StringVar(&flags.until, "until", "", "until when, as RFC 3339: 2026-12-24T08:00:00Z; at most 720h from now")
-	command.MarkFlagsMutuallyExclusive("for", "until")
 	return command
 }
 
@@ -68,6 +67,9 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 
 // lasting is how long a quarantine by hand is to last, from what was typed.
 func (f handFlags) lasting(now time.Time) (time.Duration, error) {
+	if f.until != "" && f.lasts != 0 {
+		return 0, &usageError{fmt.Errorf("--for %s and --until %s: want one of them", f.lasts, f.until)}
+	}
 	if f.until == "" {
 		if f.lasts < 0 {
 			return 0, &usageError{fmt.Errorf("--for %s: want a time from now on", f.lasts)}

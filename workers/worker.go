@@ -192,7 +192,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, w.permits.AskPermit)), activity.RegisterOptions{Name: devicewf.ActivityAskPermit})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
-	sdk.RegisterActivityWithOptions(w.audit.AnnounceBudget, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
+	sdk.RegisterActivityWithOptions(w.announceBudget, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
 	sdk.RegisterActivityWithOptions(w.announceIncident, activity.RegisterOptions{Name: incidentwf.ActivityAnnounce})
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
@@ -20,6 +21,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reading"
 	workflowdevice "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
 // historiesAtOnce bounds the histories that are read at once.
@@ -76,6 +78,16 @@ func (f TrailFilter) Admits(d directory.Decision) bool {
 		scope, err := incident.ParseScope(d.Incident)
 		if driver = scope.Driver; err != nil {
 			driver = ""
+		}
+	}
+	if d.Budget != "" {
+		driver = ""
+		switch scope, err := budget.ParseScope(d.Budget); {
+		case err != nil:
+		case scope.Kind == budget.Driver:
+			driver = scope.Name
+		case scope.Kind == budget.Pool:
+			driver, _, _ = strings.Cut(scope.Name, "/")
 		}
 	}
 	return (len(f.Devices) == 0 || slices.Contains(f.Devices, d.Device)) &&
@@ -204,10 +216,14 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 			id, node := run.GetExecution().GetWorkflowId(), attributesOf(run).node
 			var announced []quarantine.Announce
 			var many []incidentwf.Announce
+			var budgets []permitswf.Announce
 			var err error
-			if run.GetType().GetName() == incidentwf.WorkflowType {
+			switch run.GetType().GetName() {
+			case incidentwf.WorkflowType:
 				many, err = readAnnounced[incidentwf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), incidentwf.ActivityAnnounce)
-			} else {
+			case permitswf.WorkflowType:
+				budgets, err = readAnnounced[permitswf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), permitswf.ActivityAnnounce)
+			default:
 				announced, err = readCase(ctx, temporal, id, run.GetExecution().GetRunId())
 			}
 			mu.Lock()
@@ -215,6 +231,13 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 			if err != nil {
 				if unread++; first == "" {
 					first = err.Error()
+				}
+			}
+			for _, a := range budgets {
+				for _, n := range a.Notices {
+					if !n.At.Before(since) {
+						all = append(all, directory.BudgetDecision(n))
+					}
 				}
 			}
 			for _, a := range many {
@@ -244,12 +267,12 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 	return directory.InOrder(all), problem
 }
 
-// listRuns lists the runs of cases, and unless only some are wanted of incidents, that
-// were open at some time since.
+// listRuns lists the runs of cases, and unless only some are wanted of incidents and of
+// budgets, that were open at some time since.
 func listRuns(ctx context.Context, temporal client.Client, namespace string, since time.Time, only []string) ([]*workflow.WorkflowExecutionInfo, error) {
 	types := fmt.Sprintf("WorkflowType = '%s'", workflowdevice.WorkflowType)
 	if only == nil {
-		types += fmt.Sprintf(" OR WorkflowType = '%s'", incidentwf.WorkflowType)
+		types += fmt.Sprintf(" OR WorkflowType = '%s' OR WorkflowType = '%s'", incidentwf.WorkflowType, permitswf.WorkflowType)
 	}
 	var all []*workflow.WorkflowExecutionInfo
 	request := &workflowservice.ListWorkflowExecutionsRequest{

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
@@ -28,24 +29,30 @@ func TestATrailIsNarrowedByEveryFilterAndInOrder(t *testing.T) {
 		at := time.Date(2026, 11, 30, 0, 0, int(seq), 0, time.UTC)
 		return directory.IncidentDecision(scope, at, incident.Notice{Seq: seq, At: at, Kind: incident.NoticeBegan, Actor: "sickbay"})
 	}
+	paused := func(scope string, seq int64) directory.Decision {
+		at := time.Date(2026, 11, 30, 0, 0, int(seq), 0, time.UTC)
+		return directory.BudgetDecision(budget.Notice{Seq: seq, At: at, Kind: budget.NoticePaused, Actor: "mechanic", Scope: scope})
+	}
 	all := []directory.Decision{
+		paused("node/node-7", 8), paused("pool/gpu.example.com/node-0", 7), paused("cluster", 6),
 		of(incident.OfNode("node-7"), 5), of(incident.OfDriver("gpu.example.com"), 4),
 		trailDecision(t, plugin, "node-1", 3, quarantine.NoticeClosed, "sickbay"),
 		trailDecision(t, dra, "node-0", 2, quarantine.NoticeMessage, "oncall@example.com"),
 		trailDecision(t, dra, "node-0", 1, quarantine.NoticeOpened, "sickbay"),
 	}
-	key := all[3].Device
+	key := all[6].Device
 	for name, c := range map[string]struct {
 		filter TrailFilter
 		want   []int64
 	}{
-		"nothing":              {TrailFilter{}, []int64{1, 2, 3, 4, 5}},
+		"nothing":              {TrailFilter{}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
 		"a device":             {TrailFilter{Devices: []device.Key{key}}, []int64{1, 2}},
-		"nodes":                {TrailFilter{Nodes: []string{"node-[1-9]"}}, []int64{3, 5}},
+		"nodes":                {TrailFilter{Nodes: []string{"node-[1-9]"}}, []int64{3, 5, 8}},
 		"a plugin's resource":  {TrailFilter{Drivers: []string{"example.com/gpu"}}, []int64{3}},
-		"a DRA driver":         {TrailFilter{Drivers: []string{"gpu.*"}}, []int64{1, 2, 4}},
+		"a DRA driver":         {TrailFilter{Drivers: []string{"gpu.*"}}, []int64{1, 2, 4, 7}},
 		"kinds":                {TrailFilter{Kinds: []string{"CaseOpened", "CaseClosed"}}, []int64{1, 3}},
 		"what is many":         {TrailFilter{Kinds: []string{"Incident*"}}, []int64{4, 5}},
+		"what is paused":       {TrailFilter{Kinds: []string{"Paused"}, Actors: []string{"mechanic"}}, []int64{6, 7, 8}},
 		"an actor":             {TrailFilter{Actors: []string{"*@example.com"}}, []int64{2}},
 		"what doesn't go both": {TrailFilter{Devices: []device.Key{key}, Kinds: []string{"CaseClosed"}}, nil},
 	} {

@@ -28,6 +28,11 @@ const (
 	NoticeRefused NoticeKind = "BudgetMessageRefused"
 )
 
+// NoticeKinds lists all kinds.
+func NoticeKinds() []NoticeKind {
+	return []NoticeKind{NoticeHeld, NoticeFree, NoticePaused, NoticeResumed, NoticeRefused}
+}
+
 // Notice is one decision about a budget, for the audit trail.
 type Notice struct {
 	Seq   int64      `json:"seq"`

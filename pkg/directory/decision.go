@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -41,6 +42,9 @@ type Decision struct {
 	// Incident is the scope of the incident that was decided about; empty where it was
 	// a device. Device is then the incident's name, as IncidentKey gives it.
 	Incident string `json:"incident,omitempty"`
+	// Budget is the scope whose budget or pause was decided about; empty where it was
+	// neither. Device is then BudgetKey.
+	Budget string `json:"budget,omitempty"`
 	// Node is where the device was then, as far as that was known.
 	Node string `json:"node,omitempty"`
 	quarantine.Notice
@@ -83,6 +87,23 @@ func IncidentDecision(scope incident.Scope, since time.Time, n incident.Notice) 
 	}
 	if !since.IsZero() {
 		d.Epoch = since.UnixMilli()
+	}
+	return d
+}
+
+// BudgetKey is the name under which decisions about budgets and pauses are in the
+// transitions: one for all of them, because the workflow that decides them counts them
+// together.
+var BudgetKey = device.Key{Driver: "budget", Pool: "permits", Device: "all"}
+
+// BudgetDecision is a decision about a budget or a pause. It is seen in its scope.
+func BudgetDecision(n budget.Notice) Decision {
+	d := Decision{
+		Device: BudgetKey, Budget: n.Scope,
+		Notice: quarantine.Notice{Seq: n.Seq, At: n.At, Kind: quarantine.NoticeKind(n.Kind), Alert: n.Alert, Actor: n.Actor, Seen: n.Scope, Text: n.Text},
+	}
+	if scope, err := budget.ParseScope(n.Scope); err == nil && scope.Kind == budget.Node {
+		d.Node = scope.Name
 	}
 	return d
 }

@@ -126,7 +126,7 @@ func (o *operator) refusesByHand(key device.Key) {
 		"no name behind actor": {[]string{key.String(), "--reason", "x", "--actor", " "}, 1, []string{key.String(), "actor is empty; say who you are"}},
 		"a time that is over":  {[]string{key.String(), "--reason", "x", "--until", past}, 2, []string{past + " is over", "want a time to come"}},
 		"no time":              {[]string{key.String(), "--reason", "x", "--until", "tomorrow"}, 2, []string{"want a time like 2026-12-24T08:00:00Z"}},
-		"two times":            {[]string{key.String(), "--reason", "x", "--for", "1h", "--until", past}, 2, []string{"for", "until"}},
+		"two times":            {[]string{key.String(), "--reason", "x", "--for", "1h", "--until", past}, 2, []string{"--for 1h0m0s and --until", "want one of them"}},
 		"a time before now":    {[]string{key.String(), "--reason", "x", "--for", "-1h"}, 2, []string{"want a time from now on"}},
 		"longer than a month":  {[]string{key.String(), "--reason", "x", "--for", "721h"}, 1, []string{key.String(), "at most 720h"}},
 		"a device that isn't":  {[]string{simnode.DefaultDriver + "/node-0/gpu-7", "--reason", "x"}, 4, []string{"no device is called gpu.example.com/node-0/gpu-7", "did you mean"}},

@@ -65,7 +65,7 @@ func TestADriverRestartInAnAnnouncedWindowRaisesNothing(t *testing.T) {
 	}
 	o.wants("an upgrade of a class", o.types(o.binary, "pause", "class/gpus", "--for", "1h", "--upgrade", "--reason", "x"), 1,
 		"a driver's upgrade is announced for driver/NAME, pool/DRIVER/POOL or node/NAME")
-	o.wants("an upgrade without an end", pause("--upgrade"), 2, "say it with --for")
+	o.wants("an upgrade without an end", pause("--upgrade"), 2, "Say it with --for")
 	o.wants("the announcement", pause("--for", "1h", "--upgrade"), 0, "pause accepted for "+scope+", until")
 	c.eventually("the starter knows of it", 20*time.Second, func(context.Context) error {
 		if len(c.logged("starter", "a driver is upgraded; Unknown is expected there and opens no case")) == 0 {
@@ -141,7 +141,18 @@ func TestADriverRestartInAnAnnouncedWindowRaisesNothing(t *testing.T) {
 	if s.FirstNotGood.Before(called) {
 		t.Errorf("its grace began at %s, before the window ended at %s", s.FirstNotGood, called)
 	}
-	o.wants("who announced it is on record", o.types(o.binary, "budgets"), 0, "2 of")
+	c.eventually("who announced it, and who ended it, is in the trail", 20*time.Second, func(context.Context) error {
+		trail, said := o.trail(nil, "--since", "1h", "--actor", "oncall@example.com", "--driver", simnode.DefaultDriver)
+		if said.code != 0 || len(trail.Decisions) != 2 {
+			return fmt.Errorf("exit %d: %+v %s", said.code, trail.Decisions, said.err)
+		}
+		begun, ended := trail.Decisions[0], trail.Decisions[1]
+		if begun.Kind != "Paused" || !strings.Contains(begun.Text, "a driver's upgrade is announced") || !strings.Contains(begun.Text, "driver 580.95") ||
+			ended.Kind != "Resumed" || !strings.Contains(ended.Text, "it is in") || ended.Budget != scope {
+			t.Errorf("the trail says %+v and %+v", begun, ended)
+		}
+		return nil
+	})
 }
 
 // count counts the workflows of a type that were ever started, as Temporal's visibility
