@@ -3,6 +3,7 @@ package starter
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
@@ -100,12 +101,19 @@ func (t *tracker) differently(before, after func(string, []string) string) []dev
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var keys []device.Key
+	differs := map[string]bool{} // many devices have the same driver and classes
 	for key, r := range t.devices {
 		if !r.maybe && !r.opened && r.mark == nil {
 			continue
 		}
 		driver, classes := reading.DriverOf(key), t.classesOf(key)
-		if before(driver, classes) != after(driver, classes) {
+		of := driver + " " + strings.Join(classes, " ")
+		is, known := differs[of]
+		if !known {
+			is = before(driver, classes) != after(driver, classes)
+			differs[of] = is
+		}
+		if is {
 			keys = append(keys, key)
 		}
 	}

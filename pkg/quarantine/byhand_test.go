@@ -30,7 +30,7 @@ func TestAnOperatorQuarantinesByHand(t *testing.T) {
 		"the time is over: it goes on to its gates, and nothing gave it back")
 }
 
-// Q9 in part. Health that looks well ends nothing before the time is over, where the device
+// Q9. Health that looks well ends nothing before the time is over, where the device
 // is only observed; after it the case ends as any observed one does.
 func TestWhatIsQuarantinedByHandStaysSoUntilItsTime(t *testing.T) {
 	p := enforce()
@@ -50,7 +50,7 @@ func TestWhatIsQuarantinedByHandStaysSoUntilItsTime(t *testing.T) {
 	}
 }
 
-// Q9 in part. A suspect becomes quarantined by hand at once; what is quarantined already is
+// Q9. A suspect becomes quarantined by hand at once; what is quarantined already is
 // refused with what to send instead.
 func TestWhoMayBeQuarantinedByHand(t *testing.T) {
 	l := live(t, gpu, enforce())
