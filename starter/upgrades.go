@@ -108,7 +108,16 @@ func (t *tracker) upgradesOver(before []budget.Pause, now time.Time) {
 	left := 0
 	for key := range t.guard.unknown {
 		r := t.devices[key]
-		if r == nil || !covered(before, r) || covered(t.upgrades, r) || r.opened || !r.unknown.until.IsZero() {
+		switch {
+		case r == nil || !covered(before, r) || covered(t.upgrades, r):
+			continue
+		case !r.unknown.until.IsZero():
+			// That it was Unknown meanwhile is no part of what comes now.
+			r.unknown = episode{}
+			delete(t.guard.unknown, key)
+			continue
+		case r.opened:
+			r.unknown.counted = true
 			continue
 		}
 		left++

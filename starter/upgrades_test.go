@@ -58,6 +58,16 @@ func TestARollingUpgradeThatWasAnnouncedRaisesNothing(t *testing.T) {
 		})
 	})
 	none(t, sent, "an upgrade that was announced")
+	// All but one come back just before its end: that is one Unknown, and not a storm.
+	s.fleet(nodes, devices, device.Unknown)
+	s.run(time.Minute, time.Second)
+	s.fleet(nodes, devices, device.Healthy)
+	lost := gpu("node-7", "gpu-1")
+	s.report("train-node-7", lost, device.Unknown, "")
+	s.run(time.Hour-time.Minute-10*time.Second, 10*time.Second)
+	if keys := opened(s.run(2*time.Minute, time.Second)); len(keys) != 1 || keys[0] != lost {
+		t.Errorf("opened %v after it, want the one that didn't come back", keys)
+	}
 	if s.incidents.began != 0 {
 		t.Errorf("%d incidents", s.incidents.began)
 	}
