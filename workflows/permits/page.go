@@ -29,7 +29,11 @@ func Details(v View, now time.Time) string {
 		p.Line("Only observed", "%d would be kept out, %d would have to wait", len(b.Observed.Grants), len(b.Observed.Waiters))
 	}
 	for _, pause := range b.Pauses {
-		p.Line("Paused", "`%s` until %s by %s: %s", pause.Scope, markdown.Moment(pause.Until), markdown.Inline(pause.Actor), markdown.Inline(pause.Reason))
+		what := "Paused"
+		if pause.Upgrade {
+			what = "Paused for a driver's upgrade"
+		}
+		p.Line(what, "`%s` until %s by %s: %s", pause.Scope, markdown.Moment(pause.Until), markdown.Inline(pause.Actor), markdown.Inline(pause.Reason))
 	}
 	if len(b.Marks.Waiters) > 0 {
 		p.Heading("Who waits, by whose turn it is")
