@@ -159,6 +159,9 @@ func runBudgets(ctx context.Context, streams Streams, flags budgetFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	view, err := permits.View(ctx)
+	if errors.Is(err, permitswf.ErrEnded) {
+		return warn(streams, nil, []string{"workflow " + permitswf.ID + " was ended, and what it knew is lost; it begins anew by itself, within a minute where a starter runs. Pauses are no more: say again what is still to be paused"})
+	}
 	if errors.Is(err, permitswf.ErrNone) {
 		if format == show.Table || format == show.Wide {
 			fmt.Fprintln(streams.Out, "No budget is in use: nothing was to be kept out yet.")

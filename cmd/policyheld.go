@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -89,9 +90,11 @@ what is shown is this command's own. It is the workers' where it runs in their P
 
 // governed is what the commands ask.
 type governed struct {
-	set       config.Governed
-	cluster   cluster
-	namespace string
+	set     config.Governed
+	cluster cluster
+	// namespaces are where the policy may be: a person's kubeconfig has another one than
+	// the services have.
+	namespaces []string
 }
 
 func (f *policyFlags) connect() (governed, error) {
@@ -105,30 +108,44 @@ func (f *policyFlags) connect() (governed, error) {
 	if err != nil {
 		return governed{}, err
 	}
-	return governed{set, c, cmp.Or(set.PolicyNamespace, c.namespace)}, nil
+	namespaces := []string{set.PolicyNamespace}
+	if set.PolicyNamespace == "" {
+		namespaces = slices.Compact([]string{c.namespace, shippedNamespace})
+	}
+	return governed{set, c, namespaces}, nil
 }
 
 // read asks for the policy. object is nil where there is none.
 func (g governed) read(ctx context.Context) (object *corev1.ConfigMap, document *policy.Document, err error) {
-	object, err = g.cluster.typed.CoreV1().ConfigMaps(g.namespace).Get(ctx, policy.ConfigMapName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("read ConfigMap %s: %w", g.name(), err)
+	var failed error
+	for _, namespace := range g.namespaces {
+		object, err := g.cluster.typed.CoreV1().ConfigMaps(namespace).Get(ctx, policy.ConfigMapName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			// Who is let into one namespace needn't be into another.
+			failed = cmp.Or(failed, fmt.Errorf("read ConfigMap %s: %w", policyIn(namespace), err))
+			continue
+		}
+		document, err := policywatch.Parse(object)
+		if err != nil {
+			return object, nil, inFile("ConfigMap "+policyIn(namespace), err)
+		}
+		return object, document, nil
 	}
-	document, err = policywatch.Parse(object)
-	if err != nil {
-		return object, nil, inFile("ConfigMap "+g.name(), err)
-	}
-	return object, document, nil
+	return nil, nil, failed
 }
 
-func (g governed) name() string { return g.namespace + "/" + policy.ConfigMapName }
+func policyIn(namespace string) string { return namespace + "/" + policy.ConfigMapName }
 
 // none says that there is no policy.
 func (g governed) none() string {
-	return "there is no ConfigMap " + g.name() + "; the environment of starter and workers holds"
+	var names []string
+	for _, namespace := range g.namespaces {
+		names = append(names, policyIn(namespace))
+	}
+	return "there is no ConfigMap " + strings.Join(names, " and no ") + "; the environment of starter and workers holds"
 }
 
 func runPolicyShow(ctx context.Context, streams Streams, flags policyFlags) error {
@@ -150,7 +167,7 @@ func runPolicyShow(ctx context.Context, streams Streams, flags policyFlags) erro
 	if err != nil {
 		return fmt.Errorf("write the policy: %w", err)
 	}
-	fmt.Fprintf(streams.Out, "# ConfigMap %s, version %s: %s\n%s", from.name(), object.ResourceVersion, aboutPolicy(document), text)
+	fmt.Fprintf(streams.Out, "# ConfigMap %s, version %s: %s\n%s", policyIn(object.Namespace), object.ResourceVersion, aboutPolicy(document), text)
 	return nil
 }
 

@@ -88,11 +88,17 @@ type Watch struct {
 	known chan struct{}
 	// broken is the last failure that was logged.
 	broken string
+	// pause is how long an API server that is away is waited for between two tries.
+	pause time.Duration
 }
+
+// awayPause is Watch.pause. The informer's own grows to a minute, and a policy that is
+// written because the API server was away must not wait for that.
+const awayPause = 2 * time.Second
 
 // New prepares a watch. Nothing is read before Run.
 func New(o Options) (*Watch, error) {
-	w := &Watch{options: o, known: make(chan struct{}), status: Status{State: Waiting}}
+	w := &Watch{options: o, known: make(chan struct{}), status: Status{State: Waiting}, pause: awayPause}
 	w.held.Store(policy.Held(o.Base, "the ConfigMap wasn't read yet"))
 	objects := o.Kubernetes.CoreV1().ConfigMaps(o.Namespace)
 	only := func(options metav1.ListOptions) metav1.ListOptions {
@@ -102,20 +108,14 @@ func New(o Options) (*Watch, error) {
 	_, w.informer = cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: listed{&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				list, err := objects.List(ctx, only(options))
-				if err != nil {
-					w.failed(ctx, "list", err)
-				} else {
+				list, err := patiently(ctx, w, "list", func() (*corev1.ConfigMapList, error) { return objects.List(ctx, only(options)) })
+				if err == nil {
 					w.listed(list.Items)
 				}
 				return list, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				changes, err := objects.Watch(ctx, only(options))
-				if err != nil {
-					w.failed(ctx, "watch", err)
-				}
-				return changes, err
+				return patiently(ctx, w, "watch", func() (watch.Interface, error) { return objects.Watch(ctx, only(options)) })
 			},
 		}},
 		ObjectType: &corev1.ConfigMap{},
@@ -126,6 +126,28 @@ func New(o Options) (*Watch, error) {
 		},
 	})
 	return w, o.Registerer.Register(telemetry.PolicyState.Read(func(emit func(float64, ...string)) { emit(1, string(w.Status().State)) }))
+}
+
+// patiently calls until the API server answers, whatever it answers, or ctx ends.
+func patiently[T any](ctx context.Context, w *Watch, verb string, call func() (T, error)) (T, error) {
+	for {
+		answer, err := call()
+		if err == nil {
+			return answer, nil
+		}
+		w.failed(ctx, verb, err)
+		var status apierrors.APIStatus
+		if errors.As(err, &status) {
+			return answer, err
+		}
+		timer := time.NewTimer(w.pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return answer, err
+		case <-timer.C:
+		}
+	}
 }
 
 // listed is a list and then a watch: one object needs no stream for its beginning, and

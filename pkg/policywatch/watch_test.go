@@ -3,10 +3,15 @@ package policywatch
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,5 +159,53 @@ func TestWhatGoesWrongIsToldOnce(t *testing.T) {
 	}
 	if text := message(errors.New(strings.Repeat("line 1: wrong\n", 500))); len(text) > 1024 || strings.Contains(text, "\n") {
 		t.Errorf("an Event of %d bytes", len(text))
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An API server that was away for long is asked again soon after it is back: what is
+// written then holds at once, and not after the pauses that grew meanwhile.
+func TestAnAPIServerThatIsBackIsAskedSoon(t *testing.T) {
+	s := newSite(t)
+	const away = 8
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		answer.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			answer.WriteHeader(http.StatusOK)
+			answer.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		list := corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{*s.object("mode: observe")}}
+		if err := json.NewEncoder(answer).Encode(list); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	w, err := New(Options{
+		Kubernetes: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, WrapTransport: func(there http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if calls.Add(1) <= away {
+					return nil, syscall.ECONNREFUSED
+				}
+				return there.RoundTrip(r)
+			})
+		}}),
+		Namespace: "sickbay", Base: s.options.Base, Log: s.options.Log, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pause = time.Millisecond
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	if err := w.Await(ctx); err != nil || w.Status().State != Read {
+		t.Errorf("%v, %+v after %d calls", err, w.Status(), calls.Load())
 	}
 }

@@ -115,6 +115,10 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	if err := c.temporal.TerminateWorkflow(t.Context(), permitswf.ID, "", "to lose what it knows"); err != nil {
 		t.Fatal(err)
 	}
+	// Whether it was begun anew meanwhile or not.
+	if said := o.types(o.binary, "budgets"); strings.Contains(said.out, "3 of the 3") || said.code != 0 && !strings.Contains(said.err, "was ended") {
+		t.Errorf("of budgets that were ended it is said, with exit code %d: %s%s", said.code, said.out, said.err)
+	}
 	c.set(key(10), corev1.ResourceHealthStatusUnhealthy, fallenOff)
 	c.awaitCase(key(10), "held by budgets that were emptied", func(s quarantine.Case) error {
 		if s.Mark.State != quarantine.MarkHeld || !strings.Contains(s.Mark.Detail, "3 of the 3") {

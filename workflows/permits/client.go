@@ -34,6 +34,9 @@ const (
 // ErrNone is returned while no workflow hands out permits: nobody asked for one yet.
 var ErrNone = errors.New("no permits workflow runs")
 
+// ErrEnded is ErrNone where one ran, and somebody ended it.
+var ErrEnded = fmt.Errorf("%w: it was ended", ErrNone)
+
 // Client asks and tells the permits workflow.
 type Client struct {
 	temporal client.Client
@@ -116,18 +119,28 @@ func (c *Client) update(ctx context.Context, name string, argument, answer any) 
 
 // View asks the workflow for its state and its limits. It needs a worker that runs.
 func (c *Client) View(ctx context.Context) (View, error) {
-	value, err := c.temporal.QueryWorkflow(ctx, ID, "", QueryPermits)
-	if notFound(err) {
-		return View{}, ErrNone
-	}
-	if err != nil {
-		return View{}, fmt.Errorf("query workflow %s: %w", ID, err)
-	}
 	var view View
-	if err := value.Get(&view); err != nil {
-		return View{}, fmt.Errorf("read the state of workflow %s: %w", ID, err)
+	return view, c.query(ctx, QueryPermits, &view)
+}
+
+// query asks the workflow that runs. One that was ended answers, too, and what it says
+// holds no more.
+func (c *Client) query(ctx context.Context, name string, answer any) error {
+	response, err := c.temporal.QueryWorkflowWithOptions(ctx, &client.QueryWorkflowWithOptionsRequest{
+		WorkflowID: ID, QueryType: name, QueryRejectCondition: enumspb.QUERY_REJECT_CONDITION_NOT_OPEN,
+	})
+	switch {
+	case notFound(err):
+		return ErrNone
+	case err != nil:
+		return fmt.Errorf("query workflow %s: %w", ID, err)
+	case response.QueryRejected != nil:
+		return ErrEnded
 	}
-	return view, nil
+	if err := response.QueryResult.Get(answer); err != nil {
+		return fmt.Errorf("read what workflow %s answers to %s: %w", ID, name, err)
+	}
+	return nil
 }
 
 // Upgrades lists the pauses that announce a driver's upgrade. Without a workflow there
