@@ -204,7 +204,7 @@ func runBudgetWord(ctx context.Context, streams Streams, flags budgetFlags, verb
 	defer cancel()
 	accepted, err := permits.Send(ctx, m)
 	if err != nil {
-		return err
+		return unanswered(err, "sickbay budgets")
 	}
 	text := accepted.Text
 	if !accepted.Until.IsZero() {

@@ -324,7 +324,7 @@ func runIncidentWord(ctx context.Context, streams Streams, flags incidentFlags, 
 	defer cancel()
 	accepted, err := incidents.Send(ctx, scope, incident.Message{Verb: verb, Actor: flags.actor, Reason: flags.reason, For: lasts})
 	if err != nil {
-		return noSuchIncident(err)
+		return unanswered(noSuchIncident(err), "sickbay incident "+scope.String())
 	}
 	text := accepted.Text
 	if !accepted.Until.IsZero() {

@@ -120,7 +120,7 @@ func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target
 		answer, err := cases.Begin(call, key, m)
 		cancel()
 		if err != nil {
-			refused = append(refused, err.Error())
+			refused = append(refused, unanswered(err, "sickbay device "+key.String()).Error())
 			continue
 		}
 		text := answer.Text

@@ -49,8 +49,8 @@ func TestThePolicyInTheClusterHolds(t *testing.T) {
 	}
 	third := c.runPodOf("train-2", rare)
 	o := c.operator()
-	o.env = []string{"SICKBAY_POLICY_NAMESPACE=" + deploy.Namespace}
-	o.wants("no policy", o.types(o.binary, "policy", "show"), 0, "there is no ConfigMap "+deploy.Namespace+"/sickbay-policy; the environment of starter and workers holds")
+	// A person's kubeconfig names another namespace than Sickbay's.
+	o.wants("no policy", o.types(o.binary, "policy", "show"), 0, "there is no ConfigMap default/sickbay-policy and no "+deploy.Namespace+"/sickbay-policy; the environment of starter and workers holds")
 
 	c.set(first, corev1.ResourceHealthStatusUnhealthy, fallenOff)
 	c.awaitMarkState(first, quarantine.MarkObserved)

@@ -146,16 +146,9 @@ func (c *Client) query(ctx context.Context, name string, answer any) error {
 // Upgrades lists the pauses that announce a driver's upgrade. Without a workflow there
 // are none. It needs a worker that runs.
 func (c *Client) Upgrades(ctx context.Context) ([]budget.Pause, error) {
-	value, err := c.temporal.QueryWorkflow(ctx, ID, "", QueryUpgrades)
-	if notFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("query workflow %s: %w", ID, err)
-	}
 	var upgrades []budget.Pause
-	if err := value.Get(&upgrades); err != nil {
-		return nil, fmt.Errorf("read the upgrades of workflow %s: %w", ID, err)
+	if err := c.query(ctx, QueryUpgrades, &upgrades); err != nil && !errors.Is(err, ErrNone) {
+		return nil, err
 	}
 	return upgrades, nil
 }

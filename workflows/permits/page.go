@@ -112,7 +112,7 @@ func Rows(v View, purpose budget.Purpose) []Row {
 	for _, w := range ledger.Waiters {
 		add(w.For)
 	}
-	var rows []Row
+	rows := []Row{}
 	for _, s := range scopes {
 		limit, ok := v.Limits.Limit(s)
 		if !ok {
