@@ -11,6 +11,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	"github.com/sickbay-dev/sickbay/starter"
+	"github.com/sickbay-dev/sickbay/workflows/burst"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
@@ -88,6 +89,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Incidents:  incidentwf.NewClient(temporal, set.Temporal.TaskQueue),
 		Budgets:    permits,
 		Upgrades:   permits,
+		Ahead:      burst.NewClient(temporal, set.Temporal.TaskQueue),
 		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,

@@ -15,6 +15,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	"github.com/sickbay-dev/sickbay/workflows/burst"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
@@ -95,6 +96,7 @@ func spokenOf() spoken {
 		Kubernetes: spokenKubernetes{Client: moduleVersion("k8s.io/client-go"), APIs: kube.APIs()},
 		Temporal:   spokenTemporal{API: moduleVersion("go.temporal.io/api"), SDK: "v" + temporal.SDKVersion},
 		Workflows: []spokenWorkflow{
+			{Type: burst.WorkflowType, State: burst.StateVersion},
 			{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
 			{Type: incidentwf.WorkflowType, State: incidentwf.StateVersion},
 			{Type: permitswf.WorkflowType, State: permitswf.StateVersion},

@@ -144,7 +144,7 @@ func (t *tracker) next(r *record) delivery {
 		}}
 	case t.wantsCheck(r):
 		return delivery{check: true}
-	case open && r.mark != nil && !r.checked:
+	case open && r.mark != nil && !r.checked && r.mark.found.Epoch != r.made.Epoch:
 		// With an empty Temporal the mark's own case comes first.
 		return delivery{check: true}
 	case open:
@@ -190,7 +190,7 @@ func (t *tracker) readingsDue(r *record, open bool) delivery {
 	sent := t.clock.Now()
 	d.event = quarantine.Observed{
 		Node: r.node, Readings: dated(bound(readings), sent), Lost: lost, Incarnation: t.incarnation(r.key), Sent: sent,
-		Around: t.bounds(r.key, r.node),
+		Around: t.bounds(r.key, r.node), Made: r.made,
 	}
 	return d
 }
@@ -245,6 +245,7 @@ func (t *tracker) delivered(d delivery) {
 		}
 		if d.open {
 			r.maybe, r.opened, r.checked, r.doubtful = true, true, true, false
+			r.ahead, r.made = false, quarantine.Made{}
 		}
 		// Whatever a case is told is a decision, by what holds then.
 		r.governed = false
@@ -339,6 +340,7 @@ func (t *tracker) caseLost(key device.Key) (expected bool) {
 
 func (t *tracker) caseOver(r *record) {
 	r.maybe, r.opened, r.doubtful, r.markNews, r.governed = false, false, false, nil, false
+	r.ahead, r.made = false, quarantine.Made{}
 	r.adopt, r.checked = r.mark != nil, r.mark != nil
 	if !r.inventory.open {
 		r.inventory.wanted = false
@@ -379,7 +381,8 @@ func (t *tracker) expected() []device.Key {
 			}
 			return false
 		}
-		if r.mark != nil || known() {
+		// One whose mark was made ahead of its case is about to get it.
+		if r.made.Epoch == 0 && (r.mark != nil || known()) {
 			keys = append(keys, key)
 		}
 	}

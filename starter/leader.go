@@ -172,6 +172,9 @@ func (s *Starter) lead(ctx context.Context) {
 		timing: s.options.Timing, log: s.log, metrics: s.metrics, tracer: s.options.Tracer,
 		checks: flowcontrol.NewTokenBucketRateLimiter(float32(s.options.CheckRate), s.options.CheckRate),
 	}
+	if s.options.Ahead != nil {
+		send.bursts = newBursts(s.options.Ahead, s.tracker, q, s.options.Clock, s.log)
+	}
 	// Leadership that is lost ends everything at once; a starter that ends only
 	// stops taking news in, and sends what is queued.
 	working, stop := context.WithCancel(ctx)

@@ -164,6 +164,8 @@ type Options struct {
 	Budgets Budgets
 	// Upgrades says which drivers are being upgraded; nil is nobody.
 	Upgrades Upgrades
+	// Ahead makes the marks of many faults at once ahead of their cases; nil is nobody.
+	Ahead Ahead
 	// Overview tells a starter that begins to lead which devices have a case already, so
 	// that it takes what these know for no storm; nil tells nothing.
 	Overview Overview

@@ -105,6 +105,26 @@ func (l *lanes) Len() int {
 	return len(l.waiting)
 }
 
+// count is how many devices wait in a lane, and perhaps some that have moved forward.
+func (l *lanes) count(u urgency) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queued[u])
+}
+
+// all are the devices that wait in a lane, the one that waited longest first.
+func (l *lanes) all(u urgency) []device.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var keys []device.Key
+	for _, key := range l.queued[u] {
+		if in, ok := l.waiting[key]; ok && in == u {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // Pop takes the most urgent device, the one that waited longest first.
 func (l *lanes) Pop() device.Key {
 	l.mu.Lock()

@@ -28,6 +28,8 @@ type sender struct {
 	tracer   telemetry.Tracer
 	// checks bounds the questions for cases.
 	checks flowcontrol.RateLimiter
+	// bursts has marks made ahead of their cases; nil has none.
+	bursts *bursts
 }
 
 // run sends until the queue is shut down and empty, or ctx ends.
@@ -52,6 +54,13 @@ func (s *sender) next(ctx context.Context) bool {
 	if s.settling.wait(ctx) != nil {
 		return false
 	}
+	done, later := s.bursts.before(ctx, key)
+	if later {
+		s.queue.lanes.set(key, urgencyCase)
+		s.queue.AddAfter(key, burstLater)
+		return true
+	}
+	defer done()
 	for {
 		d, ok := s.tracker.due(key)
 		if !ok {

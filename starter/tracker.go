@@ -44,6 +44,8 @@ type tracker struct {
 	notify func(device.Key, urgency)
 	// following is since when this starter hasn't led.
 	following time.Time
+	// ledSince is since when it has.
+	ledSince time.Time
 
 	pods     map[string]*pod   // by UID
 	podNames map[string]string // namespace/name → UID
@@ -155,6 +157,10 @@ type record struct {
 	markNews *quarantine.MarkSeen
 	// adopt asks for a case to be opened for the mark.
 	adopt bool
+	// ahead is set once the mark of the case that is about to be opened was asked for
+	// ahead of it, and made is that mark if it was made.
+	ahead bool
+	made  quarantine.Made
 	// checked is set once the mark was found to have its case since this starter leads.
 	checked bool
 }
@@ -304,7 +310,7 @@ func (t *tracker) touch(key device.Key) { t.touched[key] = struct{}{} }
 func (t *tracker) attach(notify func(device.Key, urgency)) {
 	t.do(func() {
 		t.expire()
-		t.notify = notify
+		t.notify, t.ledSince = notify, t.clock.Now()
 		t.guard.begin()
 		for key, record := range t.devices {
 			record.checked = false

@@ -28,6 +28,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reading"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
+	"github.com/sickbay-dev/sickbay/workflows/burst"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
@@ -157,6 +158,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	sdk.RegisterWorkflowWithOptions(
 		permitswf.New(func() permitswf.Knobs { return permitswf.Knobs{Limits: o.Policy().Limits()} }).Run,
 		workflow.RegisterOptions{Name: permitswf.WorkflowType})
+	sdk.RegisterWorkflowWithOptions(burst.Run, workflow.RegisterOptions{Name: burst.WorkflowType})
 	w.registerActivities(sdk)
 	if err := sdk.Start(); err != nil {
 		return fmt.Errorf("start worker on task queue %s: %w", o.TaskQueue, err)
@@ -191,6 +193,8 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	}}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, w.permits.AskPermit)), activity.RegisterOptions{Name: devicewf.ActivityAskPermit})
+	ahead := &activities.Ahead{Marks: w.marks, Policy: w.policyOf, Logger: o.Logger}
+	sdk.RegisterActivityWithOptions(ahead.MarkAhead, activity.RegisterOptions{Name: burst.ActivityMark})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
 	sdk.RegisterActivityWithOptions(w.announceBudget, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
 	sdk.RegisterActivityWithOptions(w.announceIncident, activity.RegisterOptions{Name: incidentwf.ActivityAnnounce})

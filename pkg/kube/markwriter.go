@@ -55,6 +55,37 @@ func (w *MarkWriter) Permitted(by Permits) *MarkWriter {
 // Put makes the device's mark say what the command says. An error means that
 // trying again at once may help; everything else is an outcome.
 func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.MarkReported, error) {
+	return w.put(ctx, c, w.withoutPermit, w.rewrite)
+}
+
+// First makes the device's mark if there is none. One that is there isn't touched, and
+// is in force if it is this epoch's.
+func (w *MarkWriter) First(ctx context.Context, c quarantine.PutMark) (quarantine.MarkReported, error) {
+	return w.put(ctx, c,
+		func(_ context.Context, _ dynamic.ResourceInterface, _ *unstructured.Unstructured, _ quarantine.PutMark, report quarantine.MarkReported, permit Permit) (quarantine.MarkReported, error) {
+			report.Outcome, report.Detail, report.Again = quarantine.OutcomeHeld, permit.Why, permit.Again
+			return report, nil
+		},
+		func(ctx context.Context, rules dynamic.ResourceInterface, want *unstructured.Unstructured, c quarantine.PutMark, report quarantine.MarkReported) (quarantine.MarkReported, error) {
+			there, err := rules.Get(ctx, want.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return report, fmt.Errorf("get DeviceTaintRule %s: %w", want.GetName(), err)
+			}
+			report.Outcome = quarantine.OutcomeForeign
+			if mark, ours := ReadMark(there); ours && mark.Intact && mark.Found.Epoch == c.Epoch {
+				report.Outcome, report.Version = quarantine.OutcomeInForce, mark.Found.Version
+			}
+			return report, nil
+		})
+}
+
+// put makes a mark that isn't there, with a permit. without says what comes of it without
+// one, and there what if it is there already.
+func (w *MarkWriter) put(
+	ctx context.Context, c quarantine.PutMark,
+	without func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured, quarantine.PutMark, quarantine.MarkReported, Permit) (quarantine.MarkReported, error),
+	there func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured, quarantine.PutMark, quarantine.MarkReported) (quarantine.MarkReported, error),
+) (quarantine.MarkReported, error) {
 	report := quarantine.MarkReported{Epoch: c.Epoch, Revision: c.Revision, Name: MarkName(c.Device)}
 	if c.Device.Path() != device.PathDRA {
 		report.Outcome = quarantine.OutcomeUnavailable
@@ -86,12 +117,12 @@ func (w *MarkWriter) Put(ctx context.Context, c quarantine.PutMark) (quarantine.
 			return report, fmt.Errorf("ask for a permit to keep %s out: %w", c.Device, err)
 		}
 		if !permit.Granted {
-			return w.withoutPermit(ctx, rules, object, c, report, permit)
+			return without(ctx, rules, object, c, report, permit)
 		}
 	}
 	created, err := rules.Create(ctx, object, metav1.CreateOptions{FieldManager: ManagedBy})
 	if apierrors.IsAlreadyExists(err) {
-		return w.rewrite(ctx, rules, object, c, report)
+		return there(ctx, rules, object, c, report)
 	}
 	if err == nil {
 		report.Version = device.Version(created.GetResourceVersion())

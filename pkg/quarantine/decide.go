@@ -44,6 +44,7 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 	case Woke:
 	}
 	d.advance()
+	d.takeMade()
 	d.leave(c)
 	return d.c, d.owed()
 }
@@ -76,6 +77,8 @@ type decision struct {
 	gravest *Reading
 	// lost is set when an Unknown in this event is the loss of a known health.
 	lost bool
+	// made is the mark that was made ahead of the case that this event may open.
+	made Made
 	// What this event's readings say, for the case that it may open: the gravest
 	// fault, whether one of them quarantines at once, and when the earliest of
 	// those that are not good was seen.
@@ -234,7 +237,7 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 	old := d.c
 	d.c = Case{
 		Device: old.Device, Node: old.Node, Phase: phase, Incarnation: old.Incarnation,
-		Epoch:  max(d.now.UnixMilli(), old.Epoch+1),
+		Epoch:  d.nextEpoch(phase),
 		Around: old.Around,
 		Reason: why, Message: message, Severity: why.Severity,
 		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),

@@ -32,6 +32,30 @@ type Observed struct {
 	// Sent is when this was sent, on the clock by which its readings are dated. What
 	// counts is how old they were then, so that a clock that is wrong moves nothing.
 	Sent time.Time `json:"sent,omitzero"`
+	// Made is the mark that was made for this fault ahead of its case.
+	Made Made `json:"made,omitzero"`
+}
+
+// Made is a mark that was made ahead of its case, because many devices failed at once.
+type Made struct {
+	// Epoch is that of the case that the fault opens, in milliseconds.
+	Epoch   int64          `json:"epoch"`
+	Name    string         `json:"name"`
+	Version device.Version `json:"version,omitempty"`
+	// At is when it was made.
+	At time.Time `json:"at"`
+}
+
+// MadeAhead is a mark that was made, and of which device.
+type MadeAhead struct {
+	Device device.Key `json:"device"`
+	Made   Made       `json:"made"`
+}
+
+// Fault is what is about to open a device's case.
+type Fault struct {
+	Device device.Key `json:"device"`
+	Event  Observed   `json:"event"`
 }
 
 // Inventory tells that the device went missing or is listed (again).

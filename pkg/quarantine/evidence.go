@@ -45,7 +45,7 @@ func (d *decision) observed(e Observed) {
 		c.Incarnation = e.Incarnation
 	}
 	d.around(e.Around)
-	d.lost = e.Lost
+	d.lost, d.made = e.Lost, e.Made
 	held := c.Held()
 	for _, r := range e.Readings {
 		if !e.Sent.IsZero() {

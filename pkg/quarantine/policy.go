@@ -20,7 +20,7 @@ const (
 
 // Rules counts what Decide goes by. A recorded run decides by the rules that it was
 // recorded with: what came with a later one stays off in it.
-const Rules = rulesOfPermits
+const Rules = rulesOfBursts
 
 const (
 	// rulesOfUnknown: Unknown that outlasts its window restricts the device, an outage
@@ -34,6 +34,8 @@ const (
 	rulesOfProof = 2
 	// rulesOfPermits: a case that only observes asks whether its mark would have a permit.
 	rulesOfPermits = 3
+	// rulesOfBursts: a case takes over the mark that was made ahead of it.
+	rulesOfBursts = 4
 )
 
 // Policy holds the operator's choices. It is an input of every decision.

@@ -76,6 +76,15 @@ func TestAStormOfUnknownsIsOneIncident(t *testing.T) {
 	wantReport(t, r, err, "| device workflows, ever | 0 |", "| requests to write marks | 0 |", "| requests to write, evict or delete Pods | 0 |", "| starter |")
 }
 
+// Many faults at once, within the budgets, have their marks made ahead of their cases, at
+// a bounded cost for each.
+func TestABurstOfFaultsIsMarkedAtABoundedCost(t *testing.T) {
+	s := smallSizes()
+	s.burstOf = bursting{nodes: 60, faults: 60, quiet: 3 * time.Second}
+	r, err := measureBurst(t.Context(), binary(t), "1.37", s)
+	wantReport(t, r, err, "| API writes |", "| events in its history |", "StartWorkflowExecution", "| apiserver |")
+}
+
 // readLeases measures what reading the Leases of nodes costs: a request each time that
 // they are listed.
 func readLeases(t *testing.T, st *stack.Stack) {

@@ -11,6 +11,8 @@
 //     and needs to list all of it
 //   - storm: what it costs when all devices of a fleet go Unknown at once, and what
 //     becomes of them: one incident, no case, no mark
+//   - burst: what many faults at once cost within the budgets, for each of them, and how
+//     long it takes until the last one is marked, on the real control plane
 //   - leases: what it costs to list the Leases of all nodes every so often, and to watch
 //     them, on the real API server
 //   - watchpod: what the process of a watch Pod has in memory
@@ -18,7 +20,7 @@
 // Counts are gates: where one is past its bound, the bench says so and fails. Seconds
 // and megabytes are reported.
 //
-//	go run ./bench [--parts marks,fleet,generated,storm,leases,watchpod] [--help]
+//	go run ./bench [--parts marks,fleet,generated,storm,burst,leases,watchpod] [--help]
 package main
 
 import (
@@ -50,6 +52,7 @@ type sizes struct {
 	generatedFault int
 	window         time.Duration
 	storm          storming
+	burstOf        bursting
 	leaseNodes     []int
 }
 
@@ -74,6 +77,9 @@ func main() {
 	flag.IntVar(&s.storm.nodes, "storm-nodes", 1250, "nodes whose devices all go Unknown at once")
 	flag.DurationVar(&s.storm.watch, "storm-watch", 3*time.Minute, "how long the storm is watched")
 	flag.DurationVar(&s.storm.grace, "storm-grace", time.Minute, "the cases' window, which is to be over by then")
+	flag.IntVar(&s.burstOf.nodes, "burst-nodes", 1000, "nodes of the fleet in which many devices fail at once")
+	flag.IntVar(&s.burstOf.faults, "burst-faults", 1000, "how many devices of it fail at once")
+	flag.DurationVar(&s.burstOf.quiet, "burst-quiet", 10*time.Second, "how long nothing is asked until the cases of a burst count as at rest")
 	flag.Parse()
 	for text := range strings.SplitSeq(*leaseNodes, ",") {
 		count, err := strconv.Atoi(text)
@@ -100,7 +106,7 @@ type part struct {
 func known() []part {
 	return []part{
 		{"marks", measureMarks}, {"fleet", measureFleet}, {"generated", measureGenerated}, {"storm", measureStorm},
-		{"leases", measureLeases}, {"watchpod", measureWatchPod},
+		{"burst", measureBurst}, {"leases", measureLeases}, {"watchpod", measureWatchPod},
 	}
 }
 

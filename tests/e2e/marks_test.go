@@ -162,6 +162,14 @@ func TestAMarkBelongsToItsEpoch(t *testing.T) {
 	}
 	report, err = c.marks.Put(ctx, put(key, 1999, 9))
 	outcome("put of an earlier epoch", report, err, quarantine.OutcomeSuperseded)
+	// A first mark is made where there is none, and touches none that is there.
+	report, err = c.marks.First(ctx, put(key, 2500, 9))
+	outcome("first mark of a later epoch", report, err, quarantine.OutcomeForeign)
+	report, err = c.marks.First(ctx, put(key, 2000, 9))
+	outcome("first mark of its epoch again", report, err, quarantine.OutcomeInForce)
+	if after := writes(); after != before {
+		t.Errorf("%d writes, then %d: a first mark wrote over one", before, after)
+	}
 	if got := epoch(); got != "2000" {
 		t.Errorf("epoch %s after an earlier epoch's put, want 2000", got)
 	}
