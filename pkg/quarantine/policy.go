@@ -34,7 +34,8 @@ const (
 	rulesOfProof = 2
 	// rulesOfPermits: a case that only observes asks whether its mark would have a permit.
 	rulesOfPermits = 3
-	// rulesOfBursts: a case takes over the mark that was made ahead of it.
+	// rulesOfBursts: a case takes over the mark that was made ahead of it; a mark that is
+	// kept after all doesn't keep an expired record from being renewed.
 	rulesOfBursts = 4
 )
 

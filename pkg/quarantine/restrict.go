@@ -138,6 +138,9 @@ func (d *decision) stepRestricted() {
 	case c.Mark.State == MarkLifting, c.Mark.State == MarkNone:
 		c.OnTrial = false
 		d.keepMark()
+		if d.p.Rules >= rulesOfBursts && !c.LeaseUntil.After(d.now) {
+			d.expire()
+		}
 	case !c.LeaseUntil.After(d.now):
 		d.expire()
 	}
