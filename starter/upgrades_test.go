@@ -8,6 +8,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/incident"
 )
 
 // upgradeBook stands where the permits workflow does.
@@ -128,5 +129,57 @@ func TestADriverThatDoesNotComeBackFromItsUpgradeIsAnIncident(t *testing.T) {
 	none(t, s.run(5*time.Minute, time.Second), "an incident holds them")
 	if s.incidents.began != 1 {
 		t.Errorf("%d incidents after it, want one", s.incidents.began)
+	}
+}
+
+// inOrder notes what a starter asks for that begins to lead.
+type inOrder struct {
+	*incidents
+	*upgradeBook
+	asked  []string
+	listed chan struct{}
+}
+
+func (o *inOrder) Upgrades(ctx context.Context) ([]budget.Pause, error) {
+	o.asked = append(o.asked, "upgrades")
+	return o.upgradeBook.Upgrades(ctx)
+}
+
+func (o *inOrder) Open(ctx context.Context) ([]incident.Scope, error) {
+	if o.asked = append(o.asked, "incidents"); o.asked[0] == "upgrades" {
+		close(o.listed)
+	}
+	return o.incidents.Open(ctx)
+}
+
+// B4. A starter that begins to lead asks which drivers are being upgraded before it takes
+// any Unknown for something, and goes on without an answer after a few tries.
+func TestAStarterThatBeginsToLeadAsksForUpgradesFirst(t *testing.T) {
+	for name, fail := range map[string]error{"answered": nil, "not answered": errors.New("away")} {
+		s, book := newUpgrade(t, ofDriver, time.Hour)
+		book.fail = fail
+		o := &inOrder{incidents: s.incidents, upgradeBook: book, listed: make(chan struct{})}
+		s.reporter.incidents, s.reporter.announced.upgrades = o, o
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.reporter.run(ctx)
+		}()
+		for listed := false; !listed; {
+			select {
+			case <-o.listed:
+				listed = true
+			default:
+				if s.clock.HasWaiters() {
+					s.clock.Step(judgeEvery)
+				}
+			}
+		}
+		stop()
+		<-ended
+		if first := o.asked[0]; first != "upgrades" {
+			t.Errorf("%s: it asked for %v", name, o.asked)
+		}
 	}
 }
