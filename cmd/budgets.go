@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,5 +212,31 @@ func runBudgetWord(ctx context.Context, streams Streams, flags budgetFlags, verb
 		text += ", until " + accepted.Until.UTC().Format("2006-01-02 15:04:05 MST")
 	}
 	fmt.Fprintln(streams.Out, text)
+	if view, err := permits.View(ctx); err == nil && verb == budget.VerbPause {
+		note(streams, uncounted(scope, view.Book.Sizes))
+	}
 	return nil
+}
+
+// uncounted says that starters count no device of the driver or class that was named: it
+// is paused, and most likely another one was meant. Of other scopes nobody knows here.
+func uncounted(scope budget.Scope, sizes []budget.Size) []string {
+	name := scope.Name
+	switch scope.Kind {
+	case budget.Driver, budget.Class:
+	case budget.Pool:
+		name, _, _ = strings.Cut(name, "/")
+	default:
+		return nil
+	}
+	var counted []string
+	for _, size := range sizes {
+		if size.Scope.Kind == budget.Class {
+			counted = append(counted, size.Scope.Name)
+		}
+	}
+	if len(counted) == 0 || slices.Contains(counted, name) {
+		return nil
+	}
+	return []string{fmt.Sprintf("no device of %s is known; those of %s are. See that the name is right, or end it: sickbay resume %s --reason TEXT", name, strings.Join(counted, ", "), scope)}
 }
