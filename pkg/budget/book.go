@@ -53,11 +53,14 @@ type Ask struct {
 	// Severity and Since, the first not-good moment, are by what it is its turn.
 	Severity int       `json:"severity,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
-	// Cost is how many devices it takes out: 1, or all of a node.
-	Cost int `json:"cost,omitempty"`
+	// Cost is how many devices it takes out: 1, or all of a node. Costs are how many of
+	// each class of these.
+	Cost  int    `json:"cost,omitempty"`
+	Costs []Size `json:"costs,omitempty"`
 }
 
-func (a Ask) cost() int { return max(a.Cost, 1) }
+// costIn is how many devices of a scope it takes out.
+func (a Ask) costIn(s Scope) int { return costIn(a.Cost, a.Costs, s) }
 
 // in lists all scopes of the device, the cluster and itself included.
 func (a Ask) in() []Scope {
@@ -81,6 +84,7 @@ type Grant struct {
 	Epoch  int64     `json:"epoch"`
 	Scopes []Scope   `json:"scopes,omitempty"`
 	Cost   int       `json:"cost,omitempty"`
+	Costs  []Size    `json:"costs,omitempty"`
 	At     time.Time `json:"at,omitzero"`
 	// Until is from when on it comes back once no mark of it is found; zero while the
 	// mark is there.
@@ -145,8 +149,8 @@ func (l *Ledger) put(g Grant) {
 func (l *Ledger) Used(s Scope) int {
 	used := 0
 	for _, g := range l.Grants {
-		if g.in(s) {
-			used += max(g.Cost, 1)
+		if g.in(s) && !l.covers(g.Device, g.Scopes) {
+			used += costIn(g.Cost, g.Costs, s)
 		}
 	}
 	return used

@@ -401,6 +401,49 @@ func TestANodesMarkCostsAllItsDevices(t *testing.T) {
 	}
 }
 
+// Q2 in part. What is out with its whole node counts once: a device that has a mark of its
+// own makes the node cheaper, and one that gets one later costs nothing more. Each class
+// counts what it has on the node.
+func TestADeviceCountsOnceBesideItsNode(t *testing.T) {
+	limits := only(budget.Limit{Percent: 20}) // 8 of 40
+	limits.Node = budget.Limit{None: true}
+	d := newDesk(t, 40, limits)
+	other := budget.Scope{Kind: budget.Class, Name: "nic.example.com"}
+	node := budget.Ask{
+		Device: budget.Whole("node-0"), Epoch: 9, Purpose: budget.Mark, Cost: 6, Since: start,
+		Scopes: []budget.Scope{{Kind: budget.Class, Name: class}, other, {Kind: budget.Node, Name: "node-0"}},
+		Costs:  []budget.Size{{Scope: budget.Scope{Kind: budget.Class, Name: class}, Eligible: 4}, {Scope: other, Eligible: 2}},
+		Sizes:  []budget.Size{{Scope: other, Eligible: 20}, {Scope: budget.Scope{Kind: budget.Node, Name: "node-0"}, Eligible: 6}},
+	}
+	used := func(want int, scopes ...budget.Scope) {
+		t.Helper()
+		for _, s := range scopes {
+			if got := d.book.Marks.Used(s); got != want {
+				t.Errorf("%d of %s are in force, want %d", got, s, want)
+			}
+		}
+	}
+	gpuClass := budget.Scope{Kind: budget.Class, Name: class}
+	d.ask(gpu(0))
+	if a := d.ask(node); !a[0].Granted {
+		t.Fatalf("a node of which one is out already: %+v", a)
+	}
+	used(6, budget.Everything, budget.Scope{Kind: budget.Node, Name: "node-0"})
+	used(4, gpuClass)
+	used(2, other)
+	if a := d.ask(gpu(1)); !a[0].Granted {
+		t.Errorf("a device that is out with its node: %+v", a)
+	}
+	used(4, gpuClass)
+	if n := granted(d.ask(gpus(10, 20)...)); n != 4 {
+		t.Errorf("%d more of the class are granted, want the 4 that are left", n)
+	}
+	d.decide(budget.Returned{Permits: []budget.Permit{{Device: node.Device, Epoch: node.Epoch, Purpose: budget.Mark}}})
+	used(7, gpuClass) // the two of the node count by themselves again, and one that waited is let in
+	d.count(40, budget.Standing{Device: node.Device, Epoch: 9, Scopes: node.Scopes, Cost: node.Cost, Costs: node.Costs})
+	used(2, other)
+}
+
 func notices(b budget.Book, kind budget.NoticeKind) []budget.Notice {
 	var found []budget.Notice
 	for _, n := range b.Notices {

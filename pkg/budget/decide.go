@@ -122,7 +122,7 @@ func (d *decision) stand(marks []Standing) {
 	exists := map[string]bool{}
 	for _, m := range marks {
 		exists[m.Device] = true
-		g := Grant{Device: m.Device, Epoch: m.Epoch, Scopes: limited(m.Scopes), Cost: m.Cost, At: d.now}
+		g := Grant{Device: m.Device, Epoch: m.Epoch, Scopes: limited(m.Scopes), Cost: m.Cost, Costs: m.Costs, At: d.now}
 		if old := d.Marks.find(m.Device); old != nil {
 			g.Epoch, g.At = max(g.Epoch, old.Epoch), old.At
 			if len(g.Scopes) == 0 {
@@ -258,10 +258,12 @@ func leaseOf(p Purpose) time.Duration {
 func (d *decision) usage(l *Ledger) map[Scope]int {
 	use := map[Scope]int{}
 	for _, g := range l.Grants {
-		cost := max(g.Cost, 1)
-		use[Everything] += cost
+		if l.covers(g.Device, g.Scopes) {
+			continue
+		}
+		use[Everything] += costIn(g.Cost, g.Costs, Everything)
 		for _, s := range g.Scopes {
-			use[s] += cost
+			use[s] += costIn(g.Cost, g.Costs, s)
 		}
 	}
 	return use
@@ -284,11 +286,15 @@ func (d *decision) refuses(l *Ledger, use map[Scope]int, c candidate, behind map
 		if !ok {
 			continue
 		}
+		more := l.more(c.Ask, s)
+		if more == 0 {
+			continue // they are out already
+		}
 		n := limit.Of(d.eligible(s, c.Ask))
 		switch first, waits := behind[s]; {
-		case c.cost() > n:
-			return s, fmt.Sprintf("it takes out %d devices at once, and %s allows %d at most: it waits for an operator to raise the limit", c.cost(), s, n)
-		case use[s]+c.cost() > n:
+		case c.costIn(s) > n:
+			return s, fmt.Sprintf("it takes out %d devices at once, and %s allows %d at most: it waits for an operator to raise the limit", c.costIn(s), s, n)
+		case use[s]+more > n:
 			behind[s] = c.Device
 			return s, fmt.Sprintf("%d of the %d that %s allows are in force", use[s], n, s)
 		case waits:
@@ -328,17 +334,18 @@ func (d *decision) grant(l *Ledger, use map[Scope]int, c candidate, purpose Purp
 		lease = offerLease
 	}
 	g := Grant{Device: c.Device, Epoch: c.Epoch, Scopes: limited(c.Scopes), At: d.now, Until: d.now.Add(lease)}
-	if c.cost() > 1 {
-		g.Cost = c.cost()
+	if c.Cost > 1 {
+		g.Cost = c.Cost
 	}
-	l.put(g)
-	use[Everything] += c.cost()
+	g.Costs = c.Costs
+	use[Everything] += l.more(c.Ask, Everything)
 	for _, s := range g.Scopes {
-		use[s] += c.cost()
+		use[s] += l.more(c.Ask, s)
 		if c.waited && s.Kind == Class && d.limits.Pace > 0 {
 			l.Paced = append(l.Paced, Moment{Scope: s, At: d.now.Add(time.Duration(d.limits.Pace) * time.Second), Device: c.Device})
 		}
 	}
+	l.put(g)
 }
 
 // tellFull says once when a scope keeps somebody waiting, and once when nobody waits

@@ -30,7 +30,9 @@ type Standing struct {
 	Device string  `json:"device"`
 	Epoch  int64   `json:"epoch"`
 	Scopes []Scope `json:"scopes,omitempty"`
-	Cost   int     `json:"cost,omitempty"`
+	// Cost and Costs are as those of an Ask.
+	Cost  int    `json:"cost,omitempty"`
+	Costs []Size `json:"costs,omitempty"`
 }
 
 // Counted tells which marks exist, all of them, and how many eligible devices there

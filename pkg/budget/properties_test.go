@@ -58,7 +58,9 @@ func drawAsk(rt *rapid.T) budget.Ask {
 		a.Scopes, a.Sizes = append(a.Scopes, s), append(a.Sizes, budget.Size{Scope: s, Eligible: 20})
 	}
 	if n%8 == 0 && rapid.IntRange(0, 9).Draw(rt, "whole node") == 0 {
-		a.Device, a.Cost = "node/"+node.Name, 8
+		a.Device, a.Cost = budget.Whole(node.Name), 8
+		a.Scopes = []budget.Scope{{Kind: budget.Class, Name: "a"}, {Kind: budget.Class, Name: "b"}, node}
+		a.Costs = []budget.Size{{Scope: a.Scopes[0], Eligible: 4}, {Scope: a.Scopes[1], Eligible: 4}}
 	}
 	return a
 }
@@ -213,7 +215,7 @@ func TestWhoeverWaitsGetsAPermitInTheEnd(t *testing.T) {
 		wants := map[string]budget.Ask{}
 		for range rapid.IntRange(1, 60).Draw(rt, "devices") {
 			a := drawAsk(rt)
-			a.Purpose, a.Cost = budget.Mark, 0
+			a.Purpose, a.Cost, a.Costs = budget.Mark, 0, nil
 			wants[a.Device] = a
 		}
 		var asks []budget.Ask
