@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -30,6 +31,7 @@ type Document struct {
 	ReportingDelay *Duration        `yaml:"reportingDelay,omitempty" min:"1s" max:"1h" env:"SICKBAY_REPORTING_DELAY" desc:"How long after the fact the health in a Pod's status may still be the old one. Health that comes back has to stay good for no shorter than that."`
 	Incidents      *Incidents       `yaml:"incidents,omitempty" desc:"How long many devices at once are held."`
 	Budgets        *Budgets         `yaml:"budgets,omitempty" desc:"How many devices may be kept out at once."`
+	Nodes          *Nodes           `yaml:"nodes,omitempty" desc:"When a whole node is isolated. It goes by mode above, and not by that of a driver or a class."`
 	// Drivers and Classes hold for some of them.
 	Drivers map[string]*Driver `yaml:"drivers,omitempty" desc:"What holds for the devices of single drivers, by the name of the DRA driver or of the device plugin's resource."`
 	Classes map[string]*Class  `yaml:"classes,omitempty" desc:"What holds for the devices of single classes, by the name of the DeviceClass or of the device plugin's resource."`
@@ -86,6 +88,16 @@ type Budgets struct {
 	Tenant  *Limit    `yaml:"tenant,omitempty" env:"SICKBAY_BUDGET_TENANT" desc:"How many of each tenant's."`
 	Node    *Limit    `yaml:"node,omitempty" env:"SICKBAY_BUDGET_NODE" desc:"How many of each node's."`
 	Pace    *Duration `yaml:"pace,omitempty" min:"1s" max:"1h" whole:"1s" env:"SICKBAY_BUDGET_PACE" desc:"How far apart two of a class are let in that waited, once a budget opens again."`
+}
+
+// Nodes is the operator's part of isolation.Policy: each field is that of the same name.
+type Nodes struct {
+	Isolate      *isolation.Way `yaml:"isolate,omitempty" oneof:"off taint cordon" default:"off" desc:"How a node is isolated: by a taint of Sickbay's with effect NoSchedule, or by a cordon. off isolates none, and gives back those that Sickbay isolated."`
+	Devices      *int           `yaml:"devices,omitempty" min:"1" max:"10000" default:"2" desc:"How many of a node's devices have to be faulty at least, and"`
+	Percent      *float64       `yaml:"percent,omitempty" min:"0.01" max:"100" default:"50" desc:"how many percent of them at least, for the node to be isolated."`
+	Conditions   []string       `yaml:"conditions,omitempty" most:"32" never:"Ready" default:"none" desc:"Conditions of a node that isolate it while they are True, whatever its devices are like."`
+	WithoutMarks *bool          `yaml:"withoutMarks,omitempty" oneof:"true false" default:"false" desc:"true: one faulty device isolates its node where nothing can keep a single device out: one of a device plugin, or where DeviceTaintRule isn't served."`
+	Calm         *Duration      `yaml:"calm,omitempty" min:"1s" max:"168h" default:"10m" desc:"How long nothing of this may hold before the node is given back."`
 }
 
 // Limit is budget.Limit.

@@ -62,6 +62,8 @@ func (f field) allowed() string {
 		return "an object with any of " + strings.Join(names(fieldsOf(f.kind)), ", ")
 	case reflect.Map:
 		return "an object that has a name for each of them"
+	case reflect.Slice:
+		return fmt.Sprintf("a list of at most %s condition types such as KernelDeadlock, without %s", f.tag.Get("most"), f.tag.Get("never"))
 	}
 	return "a text"
 }

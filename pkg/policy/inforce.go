@@ -7,10 +7,12 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -113,6 +115,38 @@ func (f *InForce) Incidents() incident.Policy {
 	held := f.base.Incidents
 	overlay(&held, f.said.Incidents, func(string) {})
 	return held
+}
+
+// Isolation is when whole nodes are isolated. No variable says so: without a policy none
+// is.
+func (f *InForce) Isolation() isolation.Policy {
+	held, _ := f.isolation()
+	return held
+}
+
+// isolation is that, and which fields of it are said, by their names in Go.
+func (f *InForce) isolation() (isolation.Policy, map[string]bool) {
+	held, said := isolation.DefaultPolicy(), map[string]bool{}
+	if n := f.said.Nodes; n != nil {
+		set := func(name string) { said[name] = true }
+		if n.Isolate != nil {
+			held.Way = *n.Isolate
+			set("Isolate")
+		}
+		if len(n.Conditions) > 0 {
+			held.Conditions = slices.Clone(n.Conditions)
+			set("Conditions")
+		}
+		others := struct {
+			Devices      *int
+			Percent      *float64
+			WithoutMarks *bool
+			Calm         *Duration
+		}{n.Devices, n.Percent, n.WithoutMarks, n.Calm}
+		overlay(&held, &others, set)
+	}
+	held.Mode = f.For("", nil).Mode
+	return held, said
 }
 
 // Limits are how many devices may be out at once.
@@ -378,7 +412,25 @@ func (f *InForce) Explain(driver string, classes []string) []Explained {
 		}
 		all = append(all, Explained{"incidents." + field.name, shown(incidents.FieldByName(name)), source})
 	}
-	return append(all, f.explainLimits(classes)...)
+	return append(append(all, f.explainLimits(classes)...), f.explainIsolation()...)
+}
+
+// explainIsolation lists when the node that a device is on is isolated.
+func (f *InForce) explainIsolation() []Explained {
+	held, said := f.isolation()
+	values := map[string]string{
+		"isolate": string(held.Way), "devices": strconv.Itoa(held.Devices), "percent": strconv.FormatFloat(held.Percent, 'f', -1, 64),
+		"conditions": cmp.Or(strings.Join(held.Conditions, ", "), "none"), "withoutMarks": strconv.FormatBool(held.WithoutMarks), "calm": Duration(held.Calm).String(),
+	}
+	var all []Explained
+	for _, field := range fieldsOf(reflect.TypeFor[Nodes]()) {
+		one := Explained{"nodes." + field.name, values[field.name], Source{Kind: FromDefault}}
+		if said[nameOf[Nodes](field)] {
+			one.Source = Source{Kind: FromPolicy}
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 func shown(value reflect.Value) string {

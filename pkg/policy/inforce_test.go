@@ -9,6 +9,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
@@ -251,5 +252,41 @@ func TestALimitThatIsSaidWinsOverWhatWasThereBefore(t *testing.T) {
 	limits := policy.New(base, parse(t, head+"budgets: {node: {max: 3}, tenant: {none: false}}")).Limits()
 	if limits.Node != (budget.Limit{Percent: 100, Max: 3}) || limits.Tenant != (budget.Limit{Percent: 100}) {
 		t.Errorf("node %+v, tenant %+v", limits.Node, limits.Tenant)
+	}
+}
+
+// Q2 in part. No node is isolated unless a policy says so, and what it says holds.
+func TestNodesAreIsolatedOnlyWhereThePolicySaysSo(t *testing.T) {
+	if held := policy.New(policy.DefaultBase(), nil).Isolation(); held.Way != isolation.Off || held.Validate() != nil {
+		t.Errorf("without a policy: %+v", held)
+	}
+	said, err := policy.Parse([]byte(head + `
+mode: enforce
+nodes:
+  isolate: cordon
+  devices: 3
+  percent: 75
+  conditions: [KernelDeadlock, example.com/GpuRackFault]
+  withoutMarks: true
+  calm: 1h
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := isolation.Policy{
+		Mode: quarantine.ModeEnforce, Way: isolation.Cordon, Devices: 3, Percent: 75,
+		Conditions: []string{"KernelDeadlock", "example.com/GpuRackFault"}, WithoutMarks: true, Calm: time.Hour,
+	}
+	held := policy.New(policy.DefaultBase(), said)
+	if got := held.Isolation(); !reflect.DeepEqual(got, want) {
+		t.Errorf("holds %+v, want %+v", got, want)
+	}
+	for _, e := range held.Explain("gpu.example.com", nil) {
+		if e.Field == "nodes.conditions" && (e.Value != "KernelDeadlock, example.com/GpuRackFault" || e.Source.Kind != policy.FromPolicy) {
+			t.Errorf("explained as %+v", e)
+		}
+	}
+	if got := policy.Held(policy.DefaultBase(), "it is wrong").Isolation(); got.Mode != quarantine.ModeObserve || got.Way != isolation.Off {
+		t.Errorf("while it isn't known what was decided: %+v", got)
 	}
 }

@@ -176,6 +176,9 @@ func (r *reader) value(f field, node *yaml.Node, at string, into reflect.Value) 
 		r.object(node, at, section.Elem())
 		into.Set(section)
 		return
+	case reflect.Slice:
+		r.list(f, node, at, into)
+		return
 	}
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
 		r.fail(node.Line, at, found(node), f.allowed())
@@ -218,6 +221,36 @@ func (r *reader) named(f field, node *yaml.Node, at string, into reflect.Value) 
 		r.object(value, path, said.Elem())
 		into.SetMapIndex(reflect.ValueOf(key.Value), said)
 	})
+}
+
+// word is a condition's type: a word, with a DNS name before it or without.
+var word = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
+
+// list reads a list of words, each once.
+func (r *reader) list(f field, node *yaml.Node, at string, into reflect.Value) {
+	if node.Kind != yaml.SequenceNode {
+		r.fail(node.Line, at, found(node), f.allowed())
+		return
+	}
+	if most := int(f.number("most")); len(node.Content) > most {
+		r.fail(node.Line, at, fmt.Sprintf("a list of %d", len(node.Content)), f.allowed())
+		return
+	}
+	var words []string
+	for i, item := range node.Content {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		switch {
+		case item.Kind != yaml.ScalarNode || item.Tag != "!!str" || len(item.Value) > maxName || !word.MatchString(item.Value):
+			r.fail(item.Line, path, found(item), "a condition's type such as KernelDeadlock")
+		case item.Value == f.tag.Get("never"):
+			r.fail(item.Line, path, found(item), "another condition: a node that is out isn't faulty, and is never isolated for it")
+		case slices.Contains(words, item.Value):
+			r.fail(item.Line, path, found(item)+" once more", "each once")
+		default:
+			words = append(words, item.Value)
+		}
+	}
+	into.Set(reflect.ValueOf(words))
 }
 
 // complete refuses a text that doesn't say what it is.

@@ -47,6 +47,9 @@ func unsaidOf(f field, path string) string {
 	if variable := f.tag.Get("env"); variable != "" {
 		return "`" + variable + "`"
 	}
+	if held := f.tag.Get("default"); held != "" {
+		return held
+	}
 	switch section, name, _ := strings.Cut(path, "."); {
 	case path == "apiVersion", path == "kind":
 		return "refused"
