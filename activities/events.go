@@ -25,6 +25,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
@@ -74,8 +75,8 @@ type Events struct {
 	refused map[string]time.Time
 }
 
-// announced is a decision that waits to be published: about a device, or about an
-// incident on a node.
+// announced is a decision that waits to be published: about a device, about an incident
+// on a node, or about a whole node.
 type announced struct {
 	device device.Key
 	notice quarantine.Notice
@@ -83,6 +84,8 @@ type announced struct {
 
 	node     string
 	incident incident.Notice
+	// whole is set where it is about the whole node, and no incident.
+	whole *isolation.Notice
 }
 
 // NewEvents returns what publishes; it counts in registerer. Nothing runs before Run.
@@ -196,6 +199,9 @@ func (e *Events) publish(ctx context.Context, recorder record.EventRecorder, bat
 	if node := batch[0].node; node != "" {
 		for _, a := range batch {
 			kind, reason, message := eventOfIncident(node, a.incident)
+			if a.whole != nil {
+				kind, reason, message = eventOfNode(node, *a.whole)
+			}
 			recorder.Event(nodeReference(node), kind, reason, message)
 		}
 		return nil

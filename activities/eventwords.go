@@ -91,7 +91,7 @@ func eventOfIncident(node string, n incident.Notice) (kind, reason, message stri
 	return kind, string(n.Kind), fmt.Sprintf("node %s: %s; %s, %d devices", node, what, n.Phase, n.Devices)
 }
 
-// Kinds are the kinds of decisions about devices and incidents, sorted; they are the
+// Kinds are the kinds of decisions about devices, incidents and nodes, sorted; they are the
 // reasons of Events.
 func Kinds() []string {
 	var all []string
@@ -102,6 +102,9 @@ func Kinds() []string {
 		all = append(all, string(kind))
 	}
 	for _, kind := range budget.NoticeKinds() {
+		all = append(all, string(kind))
+	}
+	for kind := range nodeWords {
 		all = append(all, string(kind))
 	}
 	slices.Sort(all)

@@ -18,6 +18,7 @@ import (
 	"github.com/sickbay-dev/sickbay/workflows/burst"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
@@ -99,6 +100,7 @@ func spokenOf() spoken {
 			{Type: burst.WorkflowType, State: burst.StateVersion},
 			{Type: devicewf.WorkflowType, State: devicewf.StateVersion},
 			{Type: incidentwf.WorkflowType, State: incidentwf.StateVersion},
+			{Type: nodewf.WorkflowType, State: nodewf.StateVersion},
 			{Type: permitswf.WorkflowType, State: permitswf.StateVersion},
 		},
 		Mark:      spokenMark{Taint: kube.TaintKey, Format: kube.MarkFormat},

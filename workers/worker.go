@@ -31,6 +31,7 @@ import (
 	"github.com/sickbay-dev/sickbay/workflows/burst"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
@@ -72,6 +73,7 @@ type Worker struct {
 	options Options
 	audit   *activities.Audit
 	marks   *kube.MarkWriter
+	nodes   *kube.NodeWriter
 	events  *activities.Events
 	permits *activities.Permits
 	// shown and trail are what writes the directory, or nil.
@@ -104,8 +106,9 @@ func New(o Options) (*Worker, error) {
 		events:  events,
 		marks:   kube.NewMarkWriter(o.Dynamic, kube.NewDiscovery(o.Discovery, discoveryTTL)),
 	}
-	w.permits = activities.NewPermits(permitswf.NewClient(o.Temporal, o.TaskQueue), w.marks, "worker", o.Logger)
+	w.permits = activities.NewPermits(permitswf.NewClient(o.Temporal, o.TaskQueue), standing{w}, "worker", o.Logger)
 	w.marks.Permitted(w.permits)
+	w.nodes = kube.NewNodeWriter(o.Kubernetes, w.permits)
 	return w, w.setUpDirectory()
 }
 
@@ -113,7 +116,7 @@ func New(o Options) (*Worker, error) {
 func validate(held *policy.InForce) error {
 	var errs []error
 	for what, err := range map[string]error{
-		"policy": held.For("", nil).Validate(), "policy of incidents": held.Incidents().Validate(), "limits": held.Limits().Validate(),
+		"policy": held.For("", nil).Validate(), "policy of incidents": held.Incidents().Validate(), "limits": held.Limits().Validate(), "policy of nodes": held.Isolation().Validate(),
 	} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
@@ -156,6 +159,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		}).Run,
 		workflow.RegisterOptions{Name: incidentwf.WorkflowType})
 	sdk.RegisterWorkflowWithOptions(
+		nodewf.New(func() nodewf.Knobs {
+			return nodewf.Knobs{Policy: o.Policy().Isolation(), SearchAttributes: searchable}
+		}).Run,
+		workflow.RegisterOptions{Name: nodewf.WorkflowType})
+	sdk.RegisterWorkflowWithOptions(
 		permitswf.New(func() permitswf.Knobs { return permitswf.Knobs{Limits: o.Policy().Limits()} }).Run,
 		workflow.RegisterOptions{Name: permitswf.WorkflowType})
 	sdk.RegisterWorkflowWithOptions(burst.Run, workflow.RegisterOptions{Name: burst.WorkflowType})
@@ -197,6 +205,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	sdk.RegisterActivityWithOptions(ahead.MarkAhead, activity.RegisterOptions{Name: burst.ActivityMark})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})
 	sdk.RegisterActivityWithOptions(w.announceBudget, activity.RegisterOptions{Name: permitswf.ActivityAnnounce})
+	w.registerNodes(sdk)
 	sdk.RegisterActivityWithOptions(w.announceIncident, activity.RegisterOptions{Name: incidentwf.ActivityAnnounce})
 }
 

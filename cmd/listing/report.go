@@ -91,7 +91,7 @@ func ReportOf(t Trail) Report {
 	}
 	episodes := map[id]*Episode{}
 	for _, d := range t.Decisions {
-		if d.Incident != "" || d.Epoch == 0 {
+		if d.Incident != "" || d.Whole || d.Epoch == 0 {
 			continue
 		}
 		key := id{d.Name, d.Epoch}

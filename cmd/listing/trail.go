@@ -21,6 +21,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/reading"
 	workflowdevice "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
@@ -89,6 +90,9 @@ func (f TrailFilter) Admits(d directory.Decision) bool {
 		case scope.Kind == budget.Pool:
 			driver, _, _ = strings.Cut(scope.Name, "/")
 		}
+	}
+	if d.Whole {
+		driver = ""
 	}
 	return (len(f.Devices) == 0 || slices.Contains(f.Devices, d.Device)) &&
 		matches(f.Nodes, d.Node) && matches(f.Drivers, driver) &&
@@ -217,12 +221,15 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 			var announced []quarantine.Announce
 			var many []incidentwf.Announce
 			var budgets []permitswf.Announce
+			var wholes []nodewf.Announce
 			var err error
 			switch run.GetType().GetName() {
 			case incidentwf.WorkflowType:
 				many, err = readAnnounced[incidentwf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), incidentwf.ActivityAnnounce)
 			case permitswf.WorkflowType:
 				budgets, err = readAnnounced[permitswf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), permitswf.ActivityAnnounce)
+			case nodewf.WorkflowType:
+				wholes, err = readAnnounced[nodewf.Announce](ctx, temporal, id, run.GetExecution().GetRunId(), nodewf.ActivityAnnounce)
 			default:
 				announced, err = readCase(ctx, temporal, id, run.GetExecution().GetRunId())
 			}
@@ -247,6 +254,13 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 					}
 				}
 			}
+			for _, a := range wholes {
+				for _, n := range a.Notices {
+					if !n.At.Before(since) {
+						all = append(all, directory.NodeDecision(a.Node, a.Epoch, n))
+					}
+				}
+			}
 			for _, a := range announced {
 				for _, n := range a.Notices {
 					if !n.At.Before(since) {
@@ -268,11 +282,11 @@ func ReadDecisions(ctx context.Context, temporal client.Client, namespace string
 }
 
 // listRuns lists the runs of cases, and unless only some are wanted of incidents and of
-// budgets, that were open at some time since.
+// budgets, and of whole nodes, that were open at some time since.
 func listRuns(ctx context.Context, temporal client.Client, namespace string, since time.Time, only []string) ([]*workflow.WorkflowExecutionInfo, error) {
 	types := fmt.Sprintf("WorkflowType = '%s'", workflowdevice.WorkflowType)
 	if only == nil {
-		types += fmt.Sprintf(" OR WorkflowType = '%s' OR WorkflowType = '%s'", incidentwf.WorkflowType, permitswf.WorkflowType)
+		types += fmt.Sprintf(" OR WorkflowType = '%s' OR WorkflowType = '%s' OR WorkflowType = '%s'", incidentwf.WorkflowType, permitswf.WorkflowType, nodewf.WorkflowType)
 	}
 	var all []*workflow.WorkflowExecutionInfo
 	request := &workflowservice.ListWorkflowExecutionsRequest{

@@ -19,6 +19,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
@@ -45,6 +46,9 @@ type Decision struct {
 	// Budget is the scope whose budget or pause was decided about; empty where it was
 	// neither. Device is then BudgetKey.
 	Budget string `json:"budget,omitempty"`
+	// Whole tells that it was about the whole Node. Device is then its name, as NodeKey
+	// gives it.
+	Whole bool `json:"whole,omitempty"`
 	// Node is where the device was then, as far as that was known.
 	Node string `json:"node,omitempty"`
 	quarantine.Notice
@@ -106,6 +110,25 @@ func BudgetDecision(n budget.Notice) Decision {
 		d.Node = scope.Name
 	}
 	return d
+}
+
+// nodeDriver stands where a device's driver does; no driver is called so.
+const nodeDriver = "node"
+
+// NodeKey is the name under which decisions about a whole node are in the transitions.
+func NodeKey(node string) device.Key {
+	return device.Key{Driver: nodeDriver, Pool: node, Device: "all"}
+}
+
+// NodeDecision is a decision about a whole node.
+func NodeDecision(node string, epoch int64, n isolation.Notice) Decision {
+	return Decision{
+		Device: NodeKey(node), Whole: true, Node: node,
+		Notice: quarantine.Notice{
+			Seq: n.Seq, At: n.At, Kind: quarantine.NoticeKind(n.Kind), Alert: n.Alert, Phase: quarantine.Phase(n.Phase),
+			Epoch: epoch, Actor: n.Actor, Seen: n.Seen, Text: n.Text,
+		},
+	}
 }
 
 // ID tells decisions of one device apart.

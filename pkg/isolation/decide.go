@@ -265,7 +265,8 @@ func (d *decision) written(w Written) {
 		if d.Waiting != WaitsOthers {
 			d.notify(NoticeOthers, false, fmt.Sprintf("node %s is kept out already: %s. That stays with whoever did it", d.Node, w.Detail))
 		}
-		d.Waiting, d.Detail = WaitsOthers, w.Detail
+		// What was ours is theirs now, where somebody took away what tells so.
+		d.Waiting, d.Detail, d.Phase, d.Mark = WaitsOthers, w.Detail, Considered, Mark{}
 		d.RetryAt = d.now.Add(lookPause)
 	case Refused:
 		if d.Waiting != WaitsMark || d.Detail != w.Detail {

@@ -39,7 +39,7 @@ func Due(i Isolation, now time.Time, p Policy) Step {
 }
 
 func look(i Isolation, p Policy) Look {
-	l := Look{Node: i.Node, Conditions: p.Conditions}
+	l := Look{Node: i.Node, Epoch: i.Epoch, Conditions: p.Conditions}
 	for _, f := range i.Levels.Faulty {
 		if !f.Marked {
 			l.Devices = append(l.Devices, f)

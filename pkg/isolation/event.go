@@ -15,6 +15,8 @@ type Reported struct{ Levels Levels }
 // Look is what a live look is to read.
 type Look struct {
 	Node string `json:"node"`
+	// Epoch tells what was written for this isolation from what others wrote.
+	Epoch int64 `json:"epoch,omitempty"`
 	// Devices are those without a mark whose cases are to be asked.
 	Devices []Faulty `json:"devices,omitempty"`
 	// Conditions are the types that matter.

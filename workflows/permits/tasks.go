@@ -10,6 +10,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 	"github.com/sickbay-dev/sickbay/workflows/entity"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 )
 
 // ActivityAnnounce is the name of the activity that publishes decisions. It is part of
@@ -61,6 +62,10 @@ type offering struct {
 // offer tells cases that waited that it is their turn.
 func (r *runner) offer(offers []budget.Offer) {
 	for _, o := range offers {
+		if node, whole := budget.NodeOf(o.Device); whole {
+			r.offering = append(r.offering, offering{o, nodewf.Offer(r.ctx, node, o.Epoch)})
+			continue
+		}
 		key, err := device.ParseKey(o.Device)
 		if err != nil {
 			// Nobody can be told: what isn't a device has no case.
