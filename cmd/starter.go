@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
@@ -14,6 +15,7 @@ import (
 	"github.com/sickbay-dev/sickbay/workflows/burst"
 	workflow "github.com/sickbay-dev/sickbay/workflows/device"
 	incidentwf "github.com/sickbay-dev/sickbay/workflows/incident"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 	permitswf "github.com/sickbay-dev/sickbay/workflows/permits"
 )
 
@@ -90,6 +92,8 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Budgets:    permits,
 		Upgrades:   permits,
 		Ahead:      burst.NewClient(temporal, set.Temporal.TaskQueue),
+		Isolations: nodewf.NewClient(temporal, set.Temporal.TaskQueue),
+		NodePolicy: func() isolation.Policy { return held.watch.Current().Isolation() },
 		Storm:      starter.Storm{Thresholds: set.Thresholds(), Gather: set.StormGather},
 		Answers:    starter.Answers{NoCase: workflow.ErrNoCase, Retryable: workflow.Retryable},
 		Catalogue:  catalogue,

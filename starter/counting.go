@@ -110,7 +110,8 @@ func (c *counting) round(ctx context.Context) {
 	}
 }
 
-// standing lists the marks that the watch shows, in the order of their devices.
+// standing lists the marks that the watches show, in the order of their devices; a whole
+// node is one.
 func (t *tracker) standing() []budget.Standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,6 +121,11 @@ func (t *tracker) standing() []budget.Standing {
 			all = append(all, budget.Standing{
 				Device: key.String(), Epoch: r.mark.found.Epoch, Scopes: budget.ScopesOf(key, r.mark.node, nil, t.tenants(r)),
 			})
+		}
+	}
+	for _, shown := range t.wholes {
+		if shown.mark != nil {
+			all = append(all, shown.mark.Standing())
 		}
 	}
 	slices.SortFunc(all, func(a, b budget.Standing) int { return strings.Compare(a.Device, b.Device) })

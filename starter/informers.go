@@ -187,6 +187,7 @@ func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *s
 		seen: func(node *watched[nodeView]) {
 			t.nodeSeen(node.Name, string(node.UID), node.view.offers)
 			t.nodeReady(node.Name, node.view.ready)
+			t.nodeShows(node.Name, node.view.whole)
 		},
 		gone: func(node *watched[nodeView]) { t.nodeGone(node.Name) },
 	})
@@ -196,10 +197,20 @@ func nodeSource(client kubernetes.Interface, t *tracker, eyes *eyes, settling *s
 type nodeView struct {
 	ready  device.Readiness
 	offers map[string]device.Offer
+	whole  wholeNode
 }
 
 func viewNode(node *corev1.Node) nodeView {
-	return nodeView{ready: readiness(node), offers: kube.OffersOf(node)}
+	view := nodeView{ready: readiness(node), offers: kube.OffersOf(node)}
+	for _, c := range node.Status.Conditions {
+		if c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			view.whole.conditions = append(view.whole.conditions, string(c.Type))
+		}
+	}
+	if mark, ours := kube.ReadNodeMark(node, 0); ours {
+		view.whole.mark = &mark
+	}
+	return view
 }
 
 // readiness is what a node's condition Ready says.

@@ -288,6 +288,7 @@ func (t *tracker) nodeGone(name string) {
 	t.do(func() {
 		t.endNode(name)
 		delete(t.nodes, name)
+		delete(t.wholes, name)
 		t.offersGone(name)
 		t.shiftNode(name)
 	})

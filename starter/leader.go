@@ -228,6 +228,13 @@ func (s *Starter) lead(ctx context.Context) {
 		}
 		work.Go(func() { policy.run(checking) })
 	}
+	if s.options.Isolations != nil {
+		nodes := &isolating{
+			tracker: s.tracker, nodes: s.options.Isolations, policy: s.options.NodePolicy, blind: s.blind, settling: s.settling,
+			identity: s.options.Identity, clock: s.options.Clock, log: s.log, limit: s.options.Timing.Send,
+		}
+		work.Go(func() { nodes.run(checking) })
+	}
 	if s.options.Incidents != nil {
 		telling := &reporter{
 			tracker: s.tracker, incidents: s.options.Incidents, overview: s.options.Overview, settling: s.settling, memory: remembering, identity: s.options.Identity,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
@@ -166,6 +167,10 @@ type Options struct {
 	Upgrades Upgrades
 	// Ahead makes the marks of many faults at once ahead of their cases; nil is nobody.
 	Ahead Ahead
+	// Isolations is told what the devices of a node are like that NodePolicy isolates; nil is
+	// nobody.
+	Isolations Isolations
+	NodePolicy func() isolation.Policy
 	// Overview tells a starter that begins to lead which devices have a case already, so
 	// that it takes what these know for no storm; nil tells nothing.
 	Overview Overview
@@ -223,6 +228,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Delay == nil {
 		o.Delay = func(string) time.Duration { return 2 * time.Minute }
+	}
+	if o.NodePolicy == nil {
+		o.NodePolicy = isolation.DefaultPolicy
 	}
 	o.Timing = o.Timing.withDefaults()
 	return o

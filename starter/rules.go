@@ -62,6 +62,9 @@ func (w *ruleWatch) run(ctx context.Context) {
 				end = w.start(ctx, watched)
 			}
 		}
+		if err == nil {
+			w.tracker.rulesServed(served.CanMark())
+		}
 		if err == nil && !served.CanMark() {
 			w.missing.Do(func() {
 				w.log.Warn("device taint rules are not served; cases are advisory until they are",

@@ -75,6 +75,10 @@ type tracker struct {
 	marks    map[string]device.Key // rule name → the device that it marks
 	foreign  map[string]string     // rule name → what it selects
 	counted  eligible
+	// wholes is what nodes show of themselves as a whole, of those that show anything;
+	// unmarkable is set where no device taint rules are served.
+	wholes     map[string]wholeNode
+	unmarkable bool
 
 	// show is told of devices of which something changed that is seen, be it news
 	// to a case or not; shifted holds them until the lock is given up. It is nil
@@ -210,7 +214,7 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 		devices: map[device.Key]*record{}, known: map[pair]struct{}{},
 		empty: map[pair]time.Time{}, unvouched: map[pair]struct{}{},
 		away: map[device.PoolKey]time.Time{}, absent: map[device.PoolKey]struct{}{},
-		marks: map[string]device.Key{}, foreign: map[string]string{},
+		marks: map[string]device.Key{}, foreign: map[string]string{}, wholes: map[string]wholeNode{},
 		podsByClaim: index[string, string]{}, podsByPool: index[device.PoolKey, string]{},
 		podsByChip: index[device.Key, string]{}, claimsByPool: index[device.PoolKey, string]{},
 		devicesByPool: index[device.PoolKey, device.Key]{}, devicesByNode: index[string, device.Key]{},

@@ -149,15 +149,24 @@ func TrimSlice(object any) (any, error) {
 	return trimmed, nil
 }
 
-// TrimNode keeps a node's identity, what it offers of each resource, and whether it
-// is ready.
+// TrimNode keeps a node's identity, what it offers of each resource, whether it is ready,
+// which other conditions are True, and what Sickbay wrote on it.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
 	}
+	meta := identity(node.ObjectMeta)
+	if note, there := node.Annotations[AnnotationIsolated]; there {
+		meta.Annotations = map[string]string{AnnotationIsolated: note}
+	}
+	spec := corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable}
+	if t := nodeTaint(node); t != nil {
+		spec.Taints = []corev1.Taint{*t}
+	}
 	return &corev1.Node{
-		ObjectMeta: identity(node.ObjectMeta),
+		ObjectMeta: meta,
+		Spec:       spec,
 		Status: corev1.NodeStatus{
 			Capacity: trimResources(node.Status.Capacity), Allocatable: trimResources(node.Status.Allocatable),
 			Conditions: trimConditions(node.Status.Conditions),
@@ -180,12 +189,17 @@ func trimResources(all corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// trimConditions keeps whether the node is ready, and since when.
+// trimConditions keeps whether the node is ready, and since when, and the types of other
+// conditions that are True.
 func trimConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
+	var kept []corev1.NodeCondition
 	for _, c := range conditions {
-		if c.Type == corev1.NodeReady {
-			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		switch {
+		case c.Type == corev1.NodeReady:
+			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+		case c.Status == corev1.ConditionTrue:
+			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 		}
 	}
-	return nil
+	return kept
 }
