@@ -192,7 +192,7 @@ func (f *doctorFlags) systems() (all []doctor.System, end func(), err error) {
 	checks := []doctor.Check{
 		server.ResourceAPI(), server.TaintRules(), server.Gates(), server.NodeAllocatable(),
 		server.Rights("starter", "", starter, slices.Concat(kube.StarterRights(leaseNamespace, lease), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
-		server.Rights("worker", set.Mode, worker, slices.Concat(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
+		server.WorkerRights(policyNamespace, set.Mode, worker, slices.Concat(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
 		server.Fence(worker), server.Policy(policyNamespace),
 		server.Drivers(), server.Plugins(), server.Tolerations(),
 	}

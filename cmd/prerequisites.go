@@ -13,6 +13,7 @@ import (
 	"github.com/sickbay-dev/sickbay/cmd/doctor"
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
@@ -50,6 +51,9 @@ func workerPrerequisites(set config.Worker, held governing, c cluster, t client.
 			mode = quarantine.ModeEnforce
 		}
 		wanted := slices.Concat(kube.WorkerRights(mode == quarantine.ModeEnforce), kube.PolicyRights(held.namespace), kube.PokeRights(set.WatchNamespace))
+		if whole := held.watch.Current().Isolation(); whole.Way != isolation.Off && whole.Mode == quarantine.ModeEnforce {
+			wanted = append(wanted, kube.NodeRights()...)
+		}
 		return server.Rights("worker", string(mode), self, wanted).Ask(ctx)
 	}
 	fence.Ask = func(ctx context.Context) ([]doctor.Finding, error) {

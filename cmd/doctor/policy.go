@@ -5,13 +5,17 @@ package doctor
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/policy"
 	"github.com/sickbay-dev/sickbay/pkg/policywatch"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 )
 
 const policyCheck = "kubernetes/policy"
@@ -39,6 +43,27 @@ func (c Cluster) Policy(namespace string) Check {
 		}
 		return []Finding{judgePolicy(namespace, status)}, nil
 	}}
+}
+
+// WorkerRights are Rights of the worker, and those to isolate nodes where the policy in the
+// cluster has it do so.
+func (c Cluster) WorkerRights(namespace, mode string, who kube.Account, rights []kube.Right) Check {
+	check := c.Rights("worker", mode, who, rights)
+	check.Ask = func(ctx context.Context) ([]Finding, error) {
+		wanted := slices.Clone(rights)
+		// A policy that is missing, wrong or hidden isolates nothing that is known here.
+		if object, err := c.Kubernetes.CoreV1().ConfigMaps(namespace).Get(ctx, policy.ConfigMapName, metav1.GetOptions{}); err == nil {
+			if said, err := policywatch.Parse(object); err == nil {
+				base := policy.DefaultBase()
+				base.Quarantine.Mode = quarantine.Mode(mode)
+				if held := policy.New(base, said).Isolation(); held.Way != isolation.Off && held.Mode == quarantine.ModeEnforce {
+					wanted = append(wanted, kube.NodeRights()...)
+				}
+			}
+		}
+		return c.Rights("worker", mode, who, wanted).Ask(ctx)
+	}
+	return check
 }
 
 func judgePolicy(namespace string, s policywatch.Status) Finding {

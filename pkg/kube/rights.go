@@ -114,6 +114,14 @@ func WorkerRights(marks bool) []Right {
 	return rights
 }
 
+// NodeRights are what a worker does to isolate whole nodes, where a policy says so.
+func NodeRights() []Right {
+	return []Right{
+		{Resource: "nodes", Verb: "list", Without: "the budgets learn which nodes are isolated from a starter alone", Optional: true},
+		{Resource: "nodes", Verb: "patch", Without: "no node is isolated that the policy isolates, and none is given back; deploy/components/node-isolation grants it", Optional: true},
+	}
+}
+
 // PokeRights are what starter and worker do to watch Pods, where there are any; without
 // a namespace there are none.
 func PokeRights(namespace string) []Right {

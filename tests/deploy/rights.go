@@ -39,10 +39,11 @@ type Account struct {
 }
 
 // Enforce is the component that lets Sickbay make marks, Watch the one that lets it poke
-// watch Pods.
+// watch Pods, and NodeIsolation the one that lets it isolate whole nodes.
 const (
-	Enforce = "enforce"
-	Watch   = "watch"
+	Enforce       = "enforce"
+	Watch         = "watch"
+	NodeIsolation = "node-isolation"
 )
 
 // Grant applies the rights that are shipped with deploy/base and components of it to

@@ -64,8 +64,8 @@ func rightsTable(t *testing.T) string {
 		granted["sickbay-viewer"] = viewer
 		return granted
 	}
-	observing, enforcing := rights(), rights(deploy.Enforce)
-	whole := rights(deploy.Enforce, deploy.Watch)
+	observing, enforcing, isolating := rights(), rights(deploy.Enforce), rights(deploy.NodeIsolation)
+	whole := rights(deploy.Enforce, deploy.Watch, deploy.NodeIsolation)
 	type row struct{ who, group, where, verbs string }
 	resources := map[row][]string{}
 	var rows []row
@@ -80,6 +80,8 @@ func rightsTable(t *testing.T) string {
 			switch {
 			case !observing[who][right] && enforcing[who][right]:
 				at.with = deploy.Enforce
+			case !observing[who][right] && isolating[who][right]:
+				at.with = deploy.NodeIsolation
 			case !observing[who][right]:
 				at.with = deploy.Watch
 			}

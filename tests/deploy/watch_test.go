@@ -43,7 +43,8 @@ type watching struct {
 
 // Both versions take what `sickbay watch manifests` writes, and it refuses what they say
 // of devices that must not be watched, each in its own fields. Whatever runs as Sickbay
-// changes nothing of a watch Pod but its deadline. Proves a part of O11.
+// changes nothing of a watch Pod but its deadline, and nothing of a node but what isolates
+// it. Proves a part of O11, and of Q2.
 func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 	binary, err := product.Shared()
 	must(t, err)
@@ -53,7 +54,7 @@ func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 			st := stack.Start(t, stack.Options{Kubernetes: version, Provokes: true})
 			kubectl, err := deploy.FindKubectl(t.Context(), st.Kubeconfig())
 			must(t, err)
-			accounts, err := deploy.Grant(t.Context(), st, deploy.Watch)
+			accounts, err := deploy.Grant(t.Context(), st, deploy.Watch, deploy.NodeIsolation)
 			must(t, err)
 			w := &watching{T: t, stack: st, client: kubernetes.NewForConfigOrDie(st.RESTConfig()), kubectl: kubectl, binary: binary}
 			for _, name := range []string{"bare", "gpu-1", "gpu-2"} {
@@ -65,6 +66,7 @@ func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 			pod := w.makes()
 			w.checks(pod)
 			w.holdsTo(accounts, pod)
+			w.onlyIsolates(accounts.Worker)
 		})
 	}
 }
