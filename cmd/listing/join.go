@@ -45,7 +45,7 @@ func join(cluster Cluster, cases []Case, now time.Time) (*joiner, Listing) {
 	}
 	for _, d := range j.devices {
 		if n, there := j.nodes[d.Node]; there {
-			d.NodeOut = n.Out()
+			d.NodeOut, d.NodeIsolated = n.Out(), n.Isolated
 		}
 		d.Unmonitored = d.Health == device.Unknown && d.Stale == device.Fresh && d.NodeOut == device.Fresh && !cluster.Known.monitors(d.Key, d.Node)
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return strings.Compare(a.String()+a.UID, b.String()+b.UID) })

@@ -59,6 +59,9 @@ type Device struct {
 	// NodeOut says that the device's node is out, and why: nothing that is read on it
 	// says anything of now, and nothing is concluded from it.
 	NodeOut device.Staleness `json:"nodeOut,omitempty"`
+	// NodeIsolated says that Sickbay keeps the device's whole node out, and why; nil where it
+	// doesn't, and in an answer from the directory.
+	NodeIsolated *Isolated `json:"nodeIsolated,omitempty"`
 
 	// Phase and what follows are the open case's; empty without one. Where only
 	// the mark tells of a case, Source is "mark" and Waiting isn't known.

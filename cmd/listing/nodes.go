@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 )
 
@@ -33,6 +34,16 @@ type Node struct {
 	Since time.Time
 	// Offers is what it offers of each extended resource.
 	Offers map[string]device.Offer
+	// Isolated is what Sickbay wrote on it to keep it out as a whole, or nil.
+	Isolated *Isolated
+}
+
+// Isolated tells that Sickbay keeps a whole node out, since when and why.
+type Isolated struct {
+	Way   isolation.Way `json:"way"`
+	Epoch int64         `json:"epoch"`
+	Since time.Time     `json:"since,omitzero"`
+	Why   string        `json:"why"`
 }
 
 func nodeView(node *corev1.Node) (Node, bool) {
@@ -41,6 +52,9 @@ func nodeView(node *corev1.Node) (Node, bool) {
 		if c.Type == corev1.NodeReady {
 			view.Ready, view.Since = c.Status, c.LastTransitionTime.Time
 		}
+	}
+	if mark, ours := kube.ReadNodeMark(node, 0); ours {
+		view.Isolated = &Isolated{Way: mark.Found.Way, Epoch: mark.Found.Epoch, Since: mark.Found.Since, Why: mark.Found.Why}
 	}
 	return view, true
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/pkg/reason"
+	nodewf "github.com/sickbay-dev/sickbay/workflows/node"
 )
 
 // storyLines tell of one device: how it is first, what happens next last.
@@ -28,6 +29,13 @@ func storyLines(s listing.Story, wide, colour bool, latest int) []string {
 	}
 	if len(s.Unmapped) > 0 {
 		p.unmapped("Unmapped faults that may be about it", s.Unmapped)
+	}
+	if i := s.Device.NodeIsolated; i != nil {
+		p.section("The whole node is isolated", []field{
+			{"node", []string{s.Device.Node + ", by a " + string(i.Way) + " of Sickbay's since " + i.Since.UTC().Format(time.DateTime) + " UTC"}},
+			{"why", []string{i.Why}},
+			{"workflow", []string{nodewf.ID(s.Device.Node)}},
+		})
 	}
 	if len(s.Family) > 0 {
 		p.table("On the same chip", familyRows(s.Family), func(i int) string { return colourOf(s.Family[i].Device) })

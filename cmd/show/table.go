@@ -2,6 +2,8 @@ package show
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -54,10 +56,38 @@ func footer(l listing.Listing, colour bool) []string {
 		}
 		all = append(all, out)
 	}
+	if isolated := isolatedLine(l); isolated != "" {
+		if colour {
+			isolated = yellow + isolated + reset
+		}
+		all = append(all, isolated)
+	}
 	if len(all) == 1 {
 		return nil
 	}
 	return all
+}
+
+// isolatedLine names the nodes that Sickbay keeps out as a whole.
+func isolatedLine(l listing.Listing) string {
+	ways := map[string]string{}
+	for _, d := range l.Devices {
+		if d.NodeIsolated != nil {
+			ways[d.Node] = string(d.NodeIsolated.Way)
+		}
+	}
+	if len(ways) == 0 {
+		return ""
+	}
+	var named []string
+	for i, name := range slices.Sorted(maps.Keys(ways)) {
+		if i == maxNodes {
+			named = append(named, fmt.Sprintf("and %d more", len(ways)-i))
+			break
+		}
+		named = append(named, fmt.Sprintf("%s (%s)", oneLine(name), ways[name]))
+	}
+	return count(len(ways), "node is isolated", "nodes are isolated") + " by Sickbay: " + strings.Join(named, ", ") + "; nothing new is scheduled there, and sickbay device tells why"
 }
 
 // maxNodes bounds the nodes that the line about outages names.

@@ -48,7 +48,11 @@ func (c *cluster) govern(text string) {
 // patchNode changes a node by hand, as an administrator.
 func (c *cluster) patchNode(name, patch string, subresources ...string) {
 	c.t.Helper()
-	_, err := c.kube.CoreV1().Nodes().Patch(c.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	form := types.MergePatchType
+	if len(subresources) > 0 {
+		form = types.StrategicMergePatchType // what others say of its status stays
+	}
+	_, err := c.kube.CoreV1().Nodes().Patch(c.t.Context(), name, form, []byte(patch), metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -161,7 +165,7 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	const nodes = "nodes: {isolate: %s, conditions: [GpuRackFault], calm: 3s}\n"
 	c.govern(budgets + fmt.Sprintf(nodes, "taint"))
 	c.process("worker", "worker", "", fastEnvironment()...)
-	starter := c.process("starter", "starter", "", append(starterEnvironment(), "SICKBAY_HEARTBEAT_LIMIT=10s", "SICKBAY_NODE_RETURN=2s", "SICKBAY_CROWD_DEVICES=1000")...)
+	starter := c.process("starter", "starter", "", append(starterEnvironment(), "SICKBAY_HEARTBEAT_LIMIT=30s", "SICKBAY_NODE_RETURN=2s", "SICKBAY_CROWD_DEVICES=1000")...)
 	o := c.operator()
 	if err := c.nodes.Outage("node-1"); err != nil {
 		t.Fatal(err)
@@ -193,11 +197,13 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	if _, err := c.nodes.AwaitPod(waiting, "default", "late", unscheduled); err != nil {
 		t.Fatalf("a Pod on a node that is isolated: %v", err)
 	}
+	o.wants("the devices", o.types(o.binary, "devices"), 0, "1 node is isolated by Sickbay: node-0 (taint)")
+	o.wants("a device of the node", o.types(o.binary, "device", keys[0].String()), 0, "The whole node is isolated", "node-0, by a taint of Sickbay's", "2 of the node's 2 devices are faulty")
 	o.wants("the trail", o.types(o.binary, "audit", "--kind", "NodeIsolated"), 0, "node/node-0", "2 of the node's 2 devices")
 
 	// Taken off by hand, it is put back under the same epoch, and told.
 	value := ourTaint(first)
-	c.patchNode("node-0", `{"spec":{"taints":[{"$patch":"replace"}]}}`)
+	c.patchNode("node-0", `{"spec":{"taints":null}}`)
 	back := c.awaitNode("the taint is put back", "node-0", isolatedBy(isolation.Taint, time.Time{}))
 	if ourTaint(back) != value {
 		t.Errorf("put back as %s, and was %s", ourTaint(back), value)
