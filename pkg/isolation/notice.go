@@ -23,7 +23,7 @@ const (
 	NoticeIsolated   NoticeKind = "NodeIsolated"
 	NoticeAdopted    NoticeKind = "NodeAdopted"
 	NoticePutBack    NoticeKind = "NodePutBack"
-	NoticeOut        NoticeKind = "NodeOut"
+	NoticeOut        NoticeKind = "NodeLeftAlone"
 	NoticeOthers     NoticeKind = "NodeKeptOutByOthers"
 	NoticeRefused    NoticeKind = "NodeRefused"
 	NoticeCalm       NoticeKind = "NodeCalm"
