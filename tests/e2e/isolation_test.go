@@ -219,7 +219,9 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	// Without faulty devices it is given back, and scheduled to.
 	c.heal(keys[:2]...)
 	c.awaitNode("node-0 is given back", "node-0", givenBack(false))
-	if _, err := c.nodes.AwaitPod(waiting, "default", "late", simnode.Running); err != nil {
+	running, cancelRunning := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancelRunning()
+	if _, err := c.nodes.AwaitPod(running, "default", "late", simnode.Running); err != nil {
 		t.Errorf("a Pod on a node that is given back: %v", err)
 	}
 
@@ -246,6 +248,10 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	}
 	recovered := time.Now()
 	if err := c.nodes.Recover(t.Context(), "node-1"); err != nil {
+		t.Fatal(err)
+	}
+	// Its devices are well, as the kubelet says that is back.
+	if _, err := c.nodes.Resync(t.Context(), "node-1"); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitNode("node-1 is isolated for its own condition, and wasn't while it was out", "node-1", isolatedBy(isolation.Cordon, recovered, "GpuRackFault is True", "BackplaneDown: slot 3"))

@@ -1,11 +1,13 @@
 package node_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -36,7 +38,15 @@ func TestRecordedNodesReplay(t *testing.T) {
 			replayer := worker.NewWorkflowReplayer()
 			replayer.RegisterWorkflowWithOptions(nodewf.New(func() nodewf.Knobs { return nodewf.Knobs{Policy: isolation.DefaultPolicy()} }).Run,
 				workflow.RegisterOptions{Name: nodewf.WorkflowType})
-			if err := replayer.ReplayWorkflowHistoryFromJSONFile(nil, file); err != nil {
+			history, err := client.HistoryFromJSON(bytes.NewReader(content), client.HistoryJSONOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A run goes on only under the ID that names its node.
+			began := history.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
+			if err := replayer.ReplayWorkflowHistoryWithOptions(nil, history, worker.ReplayWorkflowHistoryOptions{
+				OriginalExecution: workflow.Execution{ID: began.GetWorkflowId(), RunID: began.GetOriginalExecutionRunId()},
+			}); err != nil {
 				t.Error(err)
 			}
 		})
