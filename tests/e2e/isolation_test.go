@@ -243,15 +243,8 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	// The other node is out by now, and nothing isolates it, whatever is written there.
 	c.awaitMetric(starter, `sickbay_nodes_out{verdict="Outage"} 1`)
 	c.patchNode("node-1", `{"status":{"conditions":[{"type":"GpuRackFault","status":"True","reason":"BackplaneDown","message":"slot 3"}]}}`, "status")
-	for n := range 2 {
-		c.lastWord(fmt.Sprintf("train-%d", 2+n), corev1.ResourceHealthStatusUnhealthy)
-	}
 	recovered := time.Now()
 	if err := c.nodes.Recover(t.Context(), "node-1"); err != nil {
-		t.Fatal(err)
-	}
-	// Its devices are well, as the kubelet says that is back.
-	if _, err := c.nodes.Resync(t.Context(), "node-1"); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitNode("node-1 is isolated for its own condition, and wasn't while it was out", "node-1", isolatedBy(isolation.Cordon, recovered, "GpuRackFault is True", "BackplaneDown: slot 3"))
@@ -265,20 +258,6 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 	c.govern(budgets)
 	c.awaitNode("node-1 is given back", "node-1", givenBack(false))
 	c.awaitNode("somebody's cordon stays", "node-0", givenBack(true))
-}
-
-// lastWord writes what a dead kubelet might have written last of a Pod's device.
-func (c *cluster) lastWord(pod string, health corev1.ResourceHealthStatus) {
-	c.t.Helper()
-	c.eventually("the last word of Pod "+pod, 10*time.Second, func(ctx context.Context) error {
-		object, err := c.kube.CoreV1().Pods("default").Get(ctx, pod, getOptions)
-		if err != nil {
-			return err
-		}
-		object.Status.ContainerStatuses[0].AllocatedResourcesStatus[0].Resources[0].Health = health
-		_, err = c.kube.CoreV1().Pods("default").UpdateStatus(ctx, object, updateOptions)
-		return err
-	})
 }
 
 // heal has devices well again and their cases forgotten, as nothing in this version does by
