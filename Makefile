@@ -34,10 +34,11 @@ IMAGE_ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell comma
 IMAGE_FLAGS ?=
 # RUN narrows tests to those whose names match.
 RUN ?= .
-# SEED, FUZZTIME and LIVES are for `make long`.
+# SEED, CHECKS, FUZZTIME and LIVES are for `make long`.
 SEED ?= 0
 FUZZTIME ?= 5m
 LIVES ?= 10000
+CHECKS ?= 1000
 
 GOTESTSUM := $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg
 # The packages of the module under tests/ that need root and a real kubelet.
@@ -146,7 +147,7 @@ breaks: parts ## apply every break in a scratch worktree and want its test to fa
 
 .PHONY: long
 long: compiler ## run properties, fuzzing and 10,000 simulated lives of cases; the report carries commit and seed
-	OUT=$(OUT) SEED=$(SEED) FUZZTIME=$(FUZZTIME) LIVES=$(LIVES) .ci/long
+	OUT=$(OUT) SEED=$(SEED) CHECKS=$(CHECKS) FUZZTIME=$(FUZZTIME) LIVES=$(LIVES) .ci/long
 
 .PHONY: parts
 parts: ## build what the stack is made of, once, into a cache outside the clone

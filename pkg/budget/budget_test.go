@@ -221,6 +221,9 @@ func TestTheCountIsRebuiltFromTheMarksThatExist(t *testing.T) {
 		t.Fatalf("before it knows: %+v", a)
 	}
 	d.count(40, standing(gpu(10)), standing(gpu(12)), standing(gpu(14)))
+	if n := d.book.Notices; len(n) != 1 || n[0].Kind != budget.NoticeRebuilt || !n[0].Alert || !strings.Contains(n[0].Text, "3 are there") {
+		t.Errorf("it is told of as %+v", n)
+	}
 	if n := granted(d.ask(gpu(0), gpu(2))); n != 1 {
 		t.Errorf("%d granted beside three marks of four", n)
 	}

@@ -104,6 +104,9 @@ func (d *decision) counted(e Counted) {
 		d.out.Tell = true
 		return
 	}
+	if d.Known.IsZero() && len(e.Marks) > 0 && len(d.Pauses) == 0 {
+		d.notify(NoticeRebuilt, true, Everything, fmt.Sprintf("counted anew: the budgets knew of no mark, and %d are there. If this workflow was ended or reset, pauses and announced upgrades ended with it: say those again that are to hold", len(e.Marks)))
+	}
 	d.Known = d.now
 	if e.Sizes != nil {
 		d.Sizes, d.SizedAt = slices.Clone(e.Sizes), d.now

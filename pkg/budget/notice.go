@@ -24,13 +24,16 @@ const (
 	// NoticePaused and NoticeResumed: an operator's pause, and its end.
 	NoticePaused  NoticeKind = "Paused"
 	NoticeResumed NoticeKind = "Resumed"
+	// NoticeRebuilt: marks exist that the book knew nothing of. Whoever had paused
+	// something has to say it again.
+	NoticeRebuilt NoticeKind = "BudgetRebuilt"
 	// NoticeRefused: an operator's message made no sense.
 	NoticeRefused NoticeKind = "BudgetMessageRefused"
 )
 
 // NoticeKinds lists all kinds.
 func NoticeKinds() []NoticeKind {
-	return []NoticeKind{NoticeHeld, NoticeFree, NoticePaused, NoticeResumed, NoticeRefused}
+	return []NoticeKind{NoticeHeld, NoticeFree, NoticePaused, NoticeResumed, NoticeRebuilt, NoticeRefused}
 }
 
 // Notice is one decision about a budget, for the audit trail.
