@@ -73,6 +73,22 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 		return rapid.IntRange(0, len(w.pods)-1).Draw(t, "pod"), true
 	}
 	actions := map[string]func(*rapid.T){
+		"a mark is made ahead of its case": func(t *rapid.T) {
+			i, ok := somePod(t)
+			if !ok || w.mark != nil || w.key.Path() == device.PathPlugin || d.c.Open() && rapid.IntRange(0, 9).Draw(t, "open") > 0 {
+				return
+			}
+			event := quarantine.Observed{Node: "anvil-07", Lost: true, Incarnation: w.hardware, Readings: []quarantine.Reading{w.reading(w.pods[i])}}
+			_, owed := quarantine.Decide(quarantine.Case{Device: w.key}, event, d.now, d.p)
+			for _, command := range owed {
+				if put, ok := command.(quarantine.PutMark); ok {
+					if report := w.put(put); report.Outcome == quarantine.OutcomeInForce {
+						event.Made = quarantine.Made{Epoch: put.Epoch, Name: report.Name, Version: report.Version, At: d.now}
+					}
+				}
+			}
+			d.watch = append(d.watch, event)
+		},
 		"a Pod starts": func(t *rapid.T) {
 			if len(w.pods) < 4 {
 				health, message := fate(t, d.faults...)
