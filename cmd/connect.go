@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
 	"github.com/sickbay-dev/sickbay/pkg/telemetry"
@@ -50,7 +51,8 @@ func connectKubernetes(set config.Kubernetes, agent string, watched *telemetry.K
 	if err != nil {
 		return cluster{}, &configurationError{fmt.Errorf("read the namespace of the kubeconfig: %w", err)}
 	}
-	settings.QPS, settings.Burst = float32(set.KubeQPS), set.KubeBurst
+	// One limiter for both clients, which would have one each.
+	settings.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(set.KubeQPS), set.KubeBurst)
 	settings.Wrap(watched.Wrap)
 	settings.UserAgent = agent + "/" + buildOf().Version
 	typed, err := kubernetes.NewForConfig(settings)

@@ -12,8 +12,8 @@ import (
 type Kubernetes struct {
 	Kubeconfig  string  `split_words:"true" form:"file" desc:"Kubeconfig file. Empty: as kubectl does, KUBECONFIG, then ~/.kube/config, then the Pod's own ServiceAccount."`
 	KubeContext string  `split_words:"true" desc:"Context of the kubeconfig. Empty: its current one."`
-	KubeQPS     float64 `split_words:"true" default:"100" min:"1" max:"10000" desc:"Calls per second that this process makes to the API server at most, over time."`
-	KubeBurst   int     `split_words:"true" default:"200" min:"1" max:"20000" desc:"Calls that it may make at once before SICKBAY_KUBE_QPS holds it back."`
+	KubeQPS     float64 `split_words:"true" default:"200" min:"1" max:"10000" desc:"Calls per second that this process makes to the API server at most, over time."`
+	KubeBurst   int     `split_words:"true" default:"400" min:"1" max:"20000" desc:"Calls that it may make at once before SICKBAY_KUBE_QPS holds it back."`
 }
 
 // Temporal says how to reach the Temporal service.
