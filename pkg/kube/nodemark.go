@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
@@ -140,8 +141,17 @@ func NewNodeWriter(client kubernetes.Interface, permits NodePermits) *NodeWriter
 }
 
 // Put isolates the node. An error means that trying again at once may help; everything
-// else is an outcome.
-func (w *NodeWriter) Put(ctx context.Context, p isolation.Put) (isolation.Written, error) {
+// else is an outcome. Who wrote on the node in between is read anew: kubelets and the
+// node controller do all the time.
+func (w *NodeWriter) Put(ctx context.Context, p isolation.Put) (report isolation.Written, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		report, err = w.put(ctx, p)
+		return err
+	})
+	return report, err
+}
+
+func (w *NodeWriter) put(ctx context.Context, p isolation.Put) (isolation.Written, error) {
 	report := isolation.Written{Epoch: p.Epoch, Way: p.Way}
 	node, err := w.client.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})
 	switch {
@@ -219,7 +229,15 @@ func noteOf(p isolation.Put) nodeNote {
 }
 
 // Lift takes Sickbay's own taint or cordon off the node. What isn't Sickbay's stays.
-func (w *NodeWriter) Lift(ctx context.Context, l isolation.Lift) (isolation.Taken, error) {
+func (w *NodeWriter) Lift(ctx context.Context, l isolation.Lift) (report isolation.Taken, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		report, err = w.lift(ctx, l)
+		return err
+	})
+	return report, err
+}
+
+func (w *NodeWriter) lift(ctx context.Context, l isolation.Lift) (isolation.Taken, error) {
 	report := isolation.Taken{Epoch: l.Epoch}
 	node, err := w.client.CoreV1().Nodes().Get(ctx, l.Node, metav1.GetOptions{})
 	switch {
