@@ -32,7 +32,7 @@ func starterPrerequisites(set config.Starter, namespace string, held governing, 
 	return watchPrerequisites(log, metrics,
 		doctor.System{Reach: server.Reach(), Then: []doctor.Check{
 			server.ResourceAPI(), server.Rights("starter", "", self, slices.Concat(kube.StarterRights(namespace, lease), kube.PolicyRights(held.namespace), kube.PokeRights(set.WatchNamespace))),
-			doctor.KnownPolicy(held.namespace, held.watch.Status),
+			doctor.KnownPolicy(held.namespace, held.watch),
 		}},
 		doctor.System{Reach: temporalOf(t, set.Temporal).Reach()},
 		redisSystem(shown),
@@ -62,7 +62,7 @@ func workerPrerequisites(set config.Worker, held governing, c cluster, t client.
 		}
 		return server.Fence(self).Ask(ctx)
 	}
-	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), rights, fence, doctor.KnownPolicy(held.namespace, held.watch.Status)}
+	checks := []doctor.Check{server.ResourceAPI(), server.TaintRules(), rights, fence, doctor.KnownPolicy(held.namespace, held.watch)}
 	return watchPrerequisites(log, metrics,
 		doctor.System{Reach: server.Reach(), Then: checks},
 		doctor.System{Reach: temporalOf(t, set.Temporal).Reach()},

@@ -20,10 +20,12 @@ import (
 
 const policyCheck = "kubernetes/policy"
 
-// KnownPolicy tells what a process knows of the policy.
-func KnownPolicy(namespace string, status func() policywatch.Status) Check {
-	return Check{Name: policyCheck, Lost: "which policy holds", Ask: func(context.Context) ([]Finding, error) {
-		return []Finding{judgePolicy(namespace, status())}, nil
+// KnownPolicy tells what a process knows of the policy. One that has just begun reads it
+// for the first time, and what it finds is what counts until the next look.
+func KnownPolicy(namespace string, watch *policywatch.Watch) Check {
+	return Check{Name: policyCheck, Lost: "which policy holds", Ask: func(ctx context.Context) ([]Finding, error) {
+		_ = watch.Await(ctx) // if it isn't known by then, that is what is found
+		return []Finding{judgePolicy(namespace, watch.Status())}, nil
 	}}
 }
 

@@ -171,7 +171,7 @@ func (s *site) await(what string, ask func(ctx context.Context) error) {
 	}
 }
 
-// watches wants the starter to have read the cluster.
+// watches wants the starter to have read the cluster, and looked at what it needs.
 func (s *site) watches(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.starter+"/readyz", nil)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *site) watches(ctx context.Context) error {
 	}
 	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
-	if err == nil && !strings.Contains(string(said), "watches: ok\n") {
+	if err == nil && (!strings.Contains(string(said), "watches: ok\n") || strings.Contains(string(said), "not looked at yet")) {
 		err = fmt.Errorf("it says %s", said)
 	}
 	return err
