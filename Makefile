@@ -124,7 +124,7 @@ bench: parts ## measure what docs/performance.md shows, on this machine
 	go -C tests run ./bench $(BENCH)
 
 .PHONY: sim
-sim: ## carry the decisions through years of a simulated fleet and write docs/policy-simulation.md with its pictures; SIM="--seed 2"
+sim: ## carry the decisions through years of a simulated fleet and write what docs/policy.md and docs/policy-simulation.md say of it; SIM="--seed 2"
 	go -C tests run ./sim --docs ../docs $(SIM)
 
 .PHONY: record

@@ -139,8 +139,9 @@ func (w *world) put(u *unitOf, c quarantine.PutMark) quarantine.MarkReported {
 			}
 			return report
 		}
-		u.markedAt = w.now
 		w.got.marked(w, u, c)
+	} else if u.mark.Restricted && !c.Restricted {
+		w.got.raised(w, u)
 	}
 	w.got.waitOver(w, u)
 	u.mark = &quarantine.MarkFound{

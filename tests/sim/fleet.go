@@ -123,8 +123,8 @@ type unitOf struct {
 	wakeGen   int
 	wakeAt    time.Time
 	mark      *quarantine.MarkFound
-	markedAt  time.Duration
 	markWrong bool
+	idleSince time.Duration // since when it is kept out though sound and nobody works with it, or -1
 	heldSince time.Duration // since when it waits for a permit, -1 while it doesn't
 	visiting  bool
 	unhealthy bool // the API said Unhealthy of it since its last case ended
@@ -179,7 +179,7 @@ func newFleet(s shape, seed uint64) ([]*node, []*unitOf) {
 				}
 				u := &unitOf{
 					key: key, name: key.String(), number: len(units), node: n, chance: stream(seed, "device", uint64(len(units))),
-					said: healthy, kubelet: healthy, api: healthy, heldSince: -1, openSince: -1, minded: -1,
+					said: healthy, kubelet: healthy, api: healthy, heldSince: -1, idleSince: -1, openSince: -1, minded: -1,
 				}
 				u.c = quarantine.Case{Device: key, Node: n.name}
 				n.units = append(n.units, u)

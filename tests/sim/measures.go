@@ -16,25 +16,27 @@ type measures struct {
 	// Faults are defects, Reportable those of which drivers say something, Missed those
 	// of them that Sickbay never kept out.
 	Faults, Reportable, Missed int
+	// WrongBy, NeedlessBy and MissedBy are the same by what they came of.
+	WrongBy, NeedlessBy [causes]int
+	MissedBy            [misses]int
 	// Quarantines are marks of quarantined devices, Wrong those of devices that were
 	// sound; Restrictions and Needless the same of restricted ones.
 	Quarantines, Wrong, Restrictions, Needless int
 	// Took are the times from a fault's first sight in a Pod's status to its mark.
 	Took []time.Duration
 	// Open is how long broken devices of which something was seen could be given out,
-	// ForBudget how long of that because there was no permit. Caution is how long sound
-	// devices couldn't be.
-	Open, ForBudget, Caution time.Duration
+	// ForBudget how long of that because there was no permit. Idle is how long sound
+	// devices were kept out and nobody worked with them: from a quarantine on, because its
+	// holder is to move, and from when its holder left where it is only restricted.
+	Open, ForBudget, Idle time.Duration
 	// PodsOnWrong are Pods that had a device when it was wrongly quarantined (a restriction
-	// moves nobody), PodsOnBroken those that had or were given a broken one of which its
-	// driver says something.
-	PodsOnWrong, PodsOnBroken int
+	// moves nobody), PodsGiven those that were given a broken one of which its driver says
+	// something. Who has it when it breaks loses the same whatever Sickbay does.
+	PodsOnWrong, PodsGiven int
 	// Stuck is how long Pods wait that are given a device whose driver is silent.
 	Stuck time.Duration
 	// WorstHour is the most new marks, and WorstWrong the most wrong ones, in an hour.
 	WorstHour, WorstWrong int
-	// AtOnce is the sum over all hours of the square of the sound devices marked in each.
-	AtOnce int
 	// MostOut is the most marks at a time.
 	MostOut int
 
@@ -62,11 +64,11 @@ func (m *measures) broke(u *unitOf) {
 	}
 }
 
-// podOnBroken takes in that a Pod has or is given a broken device. What its driver calls
-// Healthy no policy keeps it from.
-func (m *measures) podOnBroken(u *unitOf) {
+// given takes in that a Pod is given a broken device. What its driver calls Healthy no
+// policy keeps it from.
+func (m *measures) given(u *unitOf) {
 	if u.defect != silent {
-		m.PodsOnBroken++
+		m.PodsGiven++
 	}
 }
 
@@ -90,15 +92,50 @@ func (m *measures) marked(w *world, u *unitOf, c quarantine.PutMark) {
 	}
 	m.wrong[hour]++
 	m.WorstWrong = max(m.WorstWrong, m.wrong[hour])
-	m.AtOnce += 2*m.wrong[hour] - 1 // n² − (n−1)²
-	switch {
-	case c.Restricted:
+	if c.Restricted {
 		m.Needless++
+		m.NeedlessBy[causeOf(u, w.now)]++
+		if !u.held() {
+			u.idleSince = w.now
+		}
 		return
-	case u.held():
+	}
+	m.wronged(w, u)
+}
+
+// raised takes in that a device is quarantined that was restricted.
+func (m *measures) raised(w *world, u *unitOf) {
+	m.Quarantines++
+	if u.markWrong {
+		m.wronged(w, u)
+	}
+}
+
+// wronged takes in that a sound device is quarantined.
+func (m *measures) wronged(w *world, u *unitOf) {
+	m.Wrong++
+	m.WrongBy[causeOf(u, w.now)]++
+	if u.held() {
 		m.PodsOnWrong++
 	}
-	m.Wrong++
+	if u.idleSince < 0 {
+		u.idleSince = w.now
+	}
+}
+
+// letGo takes in that a Pod leaves a device.
+func (m *measures) letGo(u *unitOf, at time.Duration) {
+	if u.mark != nil && u.markWrong && u.idleSince < 0 {
+		u.idleSince = at
+	}
+}
+
+// idled adds up how long a sound device was kept out.
+func (m *measures) idled(w *world, u *unitOf) {
+	if u.idleSince >= 0 {
+		m.Idle += w.now - u.idleSince
+	}
+	u.idleSince = -1
 }
 
 // kept takes in that a broken device is kept out from now on.
@@ -120,17 +157,13 @@ func (m *measures) closed(w *world, u *unitOf) {
 
 // markTurnedRight takes in that a device breaks that is kept out already.
 func (m *measures) markTurnedRight(w *world, u *unitOf) {
-	if u.markWrong {
-		m.Caution += w.now - u.markedAt
-	}
+	m.idled(w, u)
 	u.markWrong = false
 }
 
 // unmarked takes in the end of a mark.
 func (m *measures) unmarked(w *world, u *unitOf) {
-	if u.markWrong && u.defect == sound {
-		m.Caution += w.now - u.markedAt
-	}
+	m.idled(w, u)
 	if u.defect != sound && !u.byHand && u.shownAt >= 0 {
 		u.openSince = w.now
 	}
@@ -153,11 +186,37 @@ func (m *measures) takenOut(w *world, u *unitOf) {
 	m.closed(w, u)
 	if !u.wasOut && u.defect != silent {
 		m.Missed++
+		m.MissedBy[missOf(u)]++
 	}
 }
 
+// repaired takes in that people put a sound device in the place of a broken one. If it is
+// marked, it is kept out for nothing from now on.
 func (m *measures) repaired(w *world, u *unitOf) {
 	u.heldSince = min(u.heldSince, w.now)
+	if u.mark != nil {
+		u.markWrong, u.idleSince = true, w.now
+	}
+}
+
+// add takes in what another seed gave.
+func (m *measures) add(o measures) {
+	m.DeviceDays += o.DeviceDays
+	m.Faults, m.Reportable, m.Missed = m.Faults+o.Faults, m.Reportable+o.Reportable, m.Missed+o.Missed
+	for i := range m.WrongBy {
+		m.WrongBy[i] += o.WrongBy[i]
+		m.NeedlessBy[i] += o.NeedlessBy[i]
+	}
+	for i := range m.MissedBy {
+		m.MissedBy[i] += o.MissedBy[i]
+	}
+	m.Quarantines, m.Wrong = m.Quarantines+o.Quarantines, m.Wrong+o.Wrong
+	m.Restrictions, m.Needless = m.Restrictions+o.Restrictions, m.Needless+o.Needless
+	m.Took = append(m.Took, o.Took...)
+	m.Open, m.ForBudget, m.Idle, m.Stuck = m.Open+o.Open, m.ForBudget+o.ForBudget, m.Idle+o.Idle, m.Stuck+o.Stuck
+	m.PodsOnWrong, m.PodsGiven = m.PodsOnWrong+o.PodsOnWrong, m.PodsGiven+o.PodsGiven
+	m.WorstHour, m.WorstWrong, m.MostOut = max(m.WorstHour, o.WorstHour), max(m.WorstWrong, o.WorstWrong), max(m.MostOut, o.MostOut)
+	m.Incidents, m.Looks, m.Decisions = m.Incidents+o.Incidents, m.Looks+o.Looks, m.Decisions+o.Decisions
 }
 
 // check looks at each decision: nothing is quarantined that nobody called Unhealthy, and

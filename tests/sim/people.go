@@ -20,7 +20,8 @@ func (w *world) visits(u *unitOf) {
 		return
 	}
 	u.visiting = true
-	c := stream(w.seed, "visit", uint64(u.number), uint64(w.now))
+	// By the day, so that policies that find the same a little later meet the same person.
+	c := stream(w.seed, "visit", uint64(u.number), uint64(w.now/day))
 	w.at(w.now+c.lognormal(w.rates.lasts[visit], 0.7), func() { w.visited(u, c) })
 }
 
@@ -73,9 +74,6 @@ func (w *world) repaired(u *unitOf) {
 		w.spokeAll(u.node)
 	}
 	w.spoke(u)
-	if u.mark != nil {
-		u.markWrong, u.markedAt = true, w.now // from now on it is kept out for nothing
-	}
 	if u.c.Phase == quarantine.PhaseQuarantined {
 		w.givenBack(u)
 	} else if u.c.Open() {

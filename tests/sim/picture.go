@@ -37,7 +37,7 @@ const (
 	rowHeight    = 24
 )
 
-// svg draws the chart. What it shows stands in its description too, row by row.
+// svg draws the chart.
 func (b bars) svg() string {
 	most := 0.0
 	for _, r := range b.rows {
@@ -52,13 +52,11 @@ func (b bars) svg() string {
 	}
 	height := top + rowHeight*len(b.rows) + 40
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title about">`+"\n", pictureWidth, height)
-	fmt.Fprintf(&s, "<title id=\"title\">%s</title>\n<desc id=\"about\">%s", html.EscapeString(b.title), html.EscapeString(b.about))
+	var said []string
 	for _, r := range b.rows {
-		fmt.Fprintf(&s, " %s: %s.", html.EscapeString(r.name), html.EscapeString(r.text))
+		said = append(said, r.name+": "+r.text)
 	}
-	fmt.Fprintf(&s, "</desc>\n%s\n<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", style, pictureWidth, height)
-	fmt.Fprintf(&s, "<text class=\"text title\" x=\"16\" y=\"28\">%s</text>\n", html.EscapeString(b.title))
+	head(&s, height, b.title, b.about, said)
 	if len(b.parts) > 1 {
 		x := 16
 		for i, part := range b.parts {

@@ -12,7 +12,9 @@ import (
 
 // policy is everything that an operator chooses, and the defaults where they don't.
 type policy struct {
-	name       string
+	name string
+	// late is set where a fault of which its driver says so is not marked at once.
+	late       bool
 	quarantine quarantine.Policy
 	incidents  incident.Policy
 	thresholds incident.Thresholds
@@ -60,8 +62,6 @@ func policies() []policy {
 		but("hysteresis 10 m", func(p *policy) { p.quarantine.Hysteresis = 10 * time.Minute }),
 		but("storm guard off", func(p *policy) { p.storms, p.gather = false, 0 }),
 		but("crowd guard off", func(p *policy) { p.crowds = false }),
-		but("both guards off", func(p *policy) { p.storms, p.crowds, p.gather = false, false, 0 }),
-		but("storms hold 5 m on a node, 20 m else", func(p *policy) { p.incidents.MaxNode, p.incidents.Max = 5*time.Minute, 20*time.Minute }),
 		but("storms hold 1 h on a node, 4 h else", func(p *policy) { p.incidents.MaxNode, p.incidents.Max = time.Hour, 4*time.Hour }),
 		budgetOf("budget none", budget.Limit{None: true}),
 		budgetOf("budget 1 %", budget.Limit{Percent: 1, Min: 2}),
@@ -69,15 +69,19 @@ func policies() []policy {
 		budgetOf("budget 20 %", budget.Limit{Percent: 20, Min: 2}),
 		but("node budget 25 %", func(p *policy) { p.limits.Node = budget.Limit{Percent: 25, Min: 1} }),
 		but("node budget 50 %", func(p *policy) { p.limits.Node = budget.Limit{Percent: 50, Min: 1} }),
-		but("pace none", func(p *policy) { p.limits.Pace = 0 }),
-		but("pace 60 s", func(p *policy) { p.limits.Pace = 60 }),
-		but("each fault is suspected first", func(p *policy) { p.catalogue = suspectFirst() }),
-		but("no guards, no budget", func(p *policy) {
+		but(suspectedFirst, func(p *policy) { p.late, p.catalogue = true, suspectFirst() }),
+		but(unguarded, func(p *policy) {
 			p.storms, p.crowds, p.gather = false, false, 0
 			p.limits.Cluster, p.limits.Class = budget.Limit{None: true}, budget.Limit{None: true}
 		}),
 	}
 }
+
+// Policies that the page speaks of.
+const (
+	suspectedFirst = "each fault is suspected first"
+	unguarded      = "no guards, no budget"
+)
 
 // suspectFirst has a site wait out whatever a driver calls Unhealthy.
 func suspectFirst() *reason.Overrides {
@@ -98,11 +102,10 @@ func floors() []policy {
 }
 
 // rivals are those of the policies that are held against the defaults wherever a rate is
-// changed: one or two for each of their values.
+// changed: at least one for each kind of value that moves the cost.
 func rivals() []policy {
 	keep := map[string]bool{
-		"defaults": true, "grace 1 m": true, "grace 15 m": true, "storms hold 1 h on a node, 4 h else": true,
-		"budget none": true, "budget 1 %": true, "budget 5 %": true, "each fault is suspected first": true,
+		"defaults": true, "storms hold 1 h on a node, 4 h else": true, "budget 5 %": true, suspectedFirst: true,
 	}
 	var all []policy
 	for _, p := range policies() {

@@ -2,66 +2,110 @@ package main
 
 import "time"
 
-// What a run costs is put together in hours of devices, so that policies can be compared
-// by one number. The weights are a judgement; the page states them.
-type weight struct {
-	name, what string
-	hours      float64
-	of         func(m measures) float64
+// What a run costs is counted in device-hours that did no work because of a device's
+// health, of two kinds: lost to caution (sound devices kept out) and lost to faults
+// (broken ones given out). Both are the same hours, so that one weighs as much as the
+// other; the page shows by how much that may be wrong before another policy wins.
+
+// worth is what has to be assumed to count in hours.
+type worth struct {
+	// jobDevices are the devices of a job: all of them stand still when one does.
+	jobDevices float64
+	// starts is how long a job takes to begin anew.
+	starts time.Duration
+	// faults is what an hour lost to faults is worth in hours lost to caution.
+	faults float64
 }
 
-// A job of one node of 8 devices that loses one of them loses what it did since its last
-// checkpoint and its start, together about an hour of all 8; one that is asked to move
-// loses a quarter of that. Larger jobs lose more, which the page shows by other weights.
-func weights() []weight {
+// usual is what the page counts by: a job has a node's devices.
+func usual() worth { return worth{jobDevices: 8, starts: 10 * time.Minute, faults: 1} }
+
+// side is what hours are lost to.
+type side int
+
+const (
+	toCaution side = iota
+	toFaults
+)
+
+type weight struct {
+	name, what string
+	side       side
+	hours      float64
+	of         func(m *measures) float64
+}
+
+// weights are the parts of the cost. What is lost whatever Sickbay does isn't in it: what
+// a Pod loses that has the device when it breaks, and devices that are broken.
+func (w worth) weights() []weight {
+	start := w.jobDevices * w.starts.Hours()
 	return []weight{
-		{"caution", "an hour in which a sound device is kept out", 1, func(m measures) float64 { return m.Caution.Hours() }},
-		{"open", "an hour in which a broken device, of which its driver says something, can be given out", 1, func(m measures) float64 { return m.Open.Hours() }},
-		{"broken Pods", "a Pod that has or is given such a device: its job begins anew", 8, func(m measures) float64 { return float64(m.PodsOnBroken) }},
-		{"stuck Pods", "an hour that a Pod waits for a device whose driver is silent: its job waits with it", 8, func(m measures) float64 { return m.Stuck.Hours() }},
-		{"wrong Pods", "a Pod whose device is wrongly quarantined: its job will have to move", 2, func(m measures) float64 { return float64(m.PodsOnWrong) }},
-		{"missed", "a fault that was told and never kept out", 24, func(m measures) float64 { return float64(m.Missed) }},
-		{"at once", "n sound devices marked in one hour, n² times: what goes at once is worse than what goes one by one", 0.25, func(m measures) float64 { return float64(m.AtOnce) }},
+		{"kept out", "an hour in which a sound device is kept out and nobody works with it", toCaution, 1, func(m *measures) float64 { return m.Idle.Hours() }},
+		{"moved", "a Pod whose sound device is quarantined: it goes on from a checkpoint elsewhere, and its job starts again", toCaution, start, func(m *measures) float64 { return float64(m.PodsOnWrong) }},
+		{"given", "a Pod that is given a broken device, of which its driver says something: its job does nothing until it fails, and until it is given another one", toFaults, w.jobDevices * (crashLoopHeld + crashLoopFree).Hours(), func(m *measures) float64 { return float64(m.PodsGiven) }},
+		{"stuck", "an hour that a Pod waits which was given a device whose driver is silent: its job waits with it", toFaults, w.jobDevices, func(m *measures) float64 { return m.Stuck.Hours() }},
 	}
 }
 
 // part is what one weight comes to, in device-hours for 1,000 device-days.
-func (w weight) part(m measures) float64 { return w.hours * w.of(m) * 1000 / m.DeviceDays }
+func (w weight) part(m *measures) float64 { return w.hours * w.of(m) * 1000 / m.DeviceDays }
 
-// score is all parts together; less is better.
-func score(m measures) float64 { return weigh(m, weights()) }
-
-func weigh(m measures, by []weight) float64 {
+// lost is what comes of one side, in device-hours for 1,000 device-days.
+func (w worth) lost(m *measures, to side) float64 {
 	sum := 0.0
-	for _, w := range by {
-		sum += w.part(m)
+	for _, part := range w.weights() {
+		if part.side == to {
+			sum += part.part(m)
+		}
 	}
 	return sum
 }
 
-// weightsTimes are the weights with one of them multiplied.
-func weightsTimes(i int, factor float64) []weight {
-	by := weights()
-	by[i].hours *= factor
-	return by
+// cost is both sides together; less is better.
+func (w worth) cost(m *measures) float64 {
+	return w.lost(m, toCaution) + w.faults*w.lost(m, toFaults)
 }
 
-// alike is by how much scores may differ and still count as equal: less than another seed
-// may change.
-const alike = 0.05
+// against is what a policy costs more than the defaults, with its spread over the seeds.
+// Each seed is one world that both met, so that only the difference is compared.
+func (w worth) against(defaults, r result) estimate {
+	var more []float64
+	for i := range r.seeds {
+		more = append(more, w.cost(&r.seeds[i])-w.cost(&defaults.seeds[i]))
+	}
+	e := estimated(more)
+	e.alike = alike * w.cost(&defaults.all)
+	return e
+}
 
-// best is the result with the least score.
-func best(results []result) result { return bestBy(results, weights()) }
+// alike is what part of the cost decides nothing, however sure it is.
+const alike = 0.01
 
-func bestBy(results []result, by []weight) result {
-	b := results[0]
-	for _, r := range results[1:] {
-		if weigh(r.measures, by) < weigh(b.measures, by) {
-			b = r
+// evenAt is how much an hour lost to faults would have to be worth for a policy to cost as
+// much as the defaults; false where neither loses more to faults and less to caution.
+func evenAt(defaults, r result) (float64, bool) {
+	w := usual()
+	caution := w.lost(&r.all, toCaution) - w.lost(&defaults.all, toCaution)
+	faults := w.lost(&r.all, toFaults) - w.lost(&defaults.all, toFaults)
+	if caution*faults >= 0 {
+		return 0, false
+	}
+	return -caution / faults, true
+}
+
+// dominated tells whether another policy loses no more to caution and to faults, has no
+// more sound devices out at once, and is better in one of them.
+func dominated(r result, among []result) bool {
+	for i := range among {
+		b, a := &among[i].all, &r.all
+		w := usual()
+		x, y := [3]float64{w.lost(a, toCaution), w.lost(a, toFaults), float64(a.WorstWrong)}, [3]float64{w.lost(b, toCaution), w.lost(b, toFaults), float64(b.WorstWrong)}
+		if y != x && y[0] <= x[0] && y[1] <= x[1] && y[2] <= x[2] {
+			return true
 		}
 	}
-	return b
+	return false
 }
 
 // thousand is a sum of time in hours for 1,000 device-days.
-func (m measures) thousand(d time.Duration) float64 { return d.Hours() * 1000 / m.DeviceDays }
+func (m *measures) thousand(d time.Duration) float64 { return d.Hours() * 1000 / m.DeviceDays }

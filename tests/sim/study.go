@@ -8,15 +8,21 @@ import (
 	"time"
 )
 
-// study is what is compared, over which time, from which seed.
+// study is what is compared, over which time, from which seeds.
 type study struct {
-	seed                    uint64
+	// seed is the first of so many.
+	seed  uint64
+	seeds int
+	// years are for each policy and seed; sensitivityYears the same where one rate after
+	// the other is changed.
 	years, sensitivityYears float64
 	// fleet is where policies are compared, few where floors matter: a percentage of few
-	// devices is next to nothing. some is where one rate after the other is changed.
-	fleet, few, some shape
+	// devices is next to nothing.
+	fleet, few shape
 	// varied are the rates that are changed, some of them together.
 	varied []together
+	// tells is told how many runs of all are over.
+	tells func(done, all int)
 }
 
 // together are rates that are changed at once.
@@ -28,11 +34,10 @@ type together struct {
 // whole is the study that the page shows. The fleet is about as large as that of which
 // false alarms were published (504 devices).
 func whole() study {
-	fleet := shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2}
 	return study{
-		seed: 1, years: 2, sensitivityYears: 0.3,
-		fleet: fleet, some: fleet, few: shape{racks: 1, nodesPerRack: 2, perNode: 8},
-		varied: varied(),
+		seed: 1, seeds: 8, years: 0.5, sensitivityYears: 0.1,
+		fleet: shape{racks: 8, nodesPerRack: 8, perNode: 8, second: 2}, few: shape{racks: 1, nodesPerRack: 2, perNode: 8},
+		varied: varied(), tells: func(int, int) {},
 	}
 }
 
@@ -60,16 +65,17 @@ func varied() []together {
 }
 
 // fewFor is how many times longer the fleet of few devices runs.
-const fewFor = 20
+const fewFor = 10
 
 // quiet is how long nothing goes wrong any more after the end of what is measured, so
 // that it shows whether everything comes to rest.
 const quiet = 180 * day
 
-// result is what came of a run.
+// result is what came of a policy: of each seed, and of all together.
 type result struct {
-	policy string
-	measures
+	policy
+	seeds []measures
+	all   measures
 }
 
 // one is a run that is to be made.
@@ -78,41 +84,61 @@ type one struct {
 	rates  rates
 	policy policy
 	years  float64
+	seed   uint64
 }
 
 // simulate makes one run, and wants it to come to rest.
-func (o study) simulate(ctx context.Context, r one) (result, error) {
+func simulate(ctx context.Context, r one) (measures, error) {
 	lasts := time.Duration(r.years * float64(year))
-	w := newWorld(r.shape, o.seed, r.rates, r.policy, lasts)
+	w := newWorld(r.shape, r.seed, r.rates, r.policy, lasts)
 	if err := w.run(ctx, lasts+quiet); err != nil {
-		return result{}, err
+		return measures{}, err
 	}
-	return result{r.policy.name, w.got}, w.got.checkEnd(w)
+	return w.got, w.got.checkEnd(w)
 }
 
-// all makes runs, as many at a time as there are processors, and returns their results in
-// the order of the runs.
+// all makes runs, each from every seed, as many at a time as there are processors, and
+// returns their results in the order of the runs.
 func (o study) all(ctx context.Context, runs []one) ([]result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	results := make([]result, len(runs))
-	next := make(chan int)
-	var done sync.WaitGroup
+	for i, r := range runs {
+		results[i] = result{policy: r.policy, seeds: make([]measures, o.seeds)}
+	}
+	var (
+		next = make(chan int)
+		work sync.WaitGroup
+		told sync.Mutex
+		done int
+	)
+	count := len(runs) * o.seeds
 	for range runtime.GOMAXPROCS(0) {
-		done.Go(func() {
+		work.Go(func() {
 			for i := range next {
-				r, err := o.simulate(ctx, runs[i])
+				r := runs[i/o.seeds]
+				r.seed = o.seed + uint64(i%o.seeds)
+				got, err := simulate(ctx, r)
 				if err != nil {
 					stop(err)
 				}
-				results[i] = r
+				results[i/o.seeds].seeds[i%o.seeds] = got
+				told.Lock()
+				done++
+				o.tells(done, count)
+				told.Unlock()
 			}
 		})
 	}
-	for i := range runs {
+	for i := range count {
 		next <- i
 	}
 	close(next)
-	done.Wait()
+	work.Wait()
+	for i := range results {
+		for _, got := range results[i].seeds {
+			results[i].all.add(got)
+		}
+	}
 	return results, context.Cause(ctx)
 }

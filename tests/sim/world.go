@@ -130,7 +130,6 @@ func (w *world) breaks(u *unitOf, what defect, text string, accuses bool) {
 	u.episode++
 	w.got.broke(u)
 	if u.held() {
-		w.got.podOnBroken(u)
 		u.heldTill = min(u.heldTill, w.now+u.chance.exponential(crashLoopHeld))
 	}
 	if u.mark != nil {
@@ -203,6 +202,7 @@ func (w *world) powerBack(n *node) {
 	}
 	for _, u := range n.units {
 		u.pod = ""
+		w.got.letGo(u, w.now)
 		u.heldTill = w.now + u.chance.exponential(w.rates.lasts[freeFor])
 	}
 	n.published++
@@ -368,6 +368,7 @@ func (w *world) hold(u *unitOf) (changed bool) {
 		switch {
 		case u.held():
 			u.pod, changed = "", true
+			w.got.letGo(u, at)
 			u.heldTill = at + u.chance.exponential(free)
 		case u.mark != nil || u.byHand || u.node.out:
 			// Nobody gets it now.
@@ -379,7 +380,7 @@ func (w *world) hold(u *unitOf) (changed bool) {
 			u.heldTill = at + u.chance.exponential(held)
 			switch {
 			case u.defect != sound:
-				w.got.podOnBroken(u)
+				w.got.given(u)
 			case u.node.silentUntil > at:
 				w.got.Stuck += u.node.silentUntil - at
 			}
