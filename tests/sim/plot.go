@@ -52,8 +52,8 @@ func (f front) svg() string {
 	fmt.Fprintf(&s, "<path class=\"line\" fill=\"none\" d=\"M%d %dV%dH%d\"/>\n", left, top, bottom, right)
 	for i := range 5 {
 		at := float64(i) / 4
-		fmt.Fprintf(&s, "<text class=\"faint\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n", x(at*mostX), bottom+18, at*mostX)
-		fmt.Fprintf(&s, "<text class=\"faint\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n", left-8, y(at*mostY)+4, at*mostY)
+		fmt.Fprintf(&s, "<text class=\"faint\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.1f</text>\n", x(at*mostX), bottom+18, at*mostX)
+		fmt.Fprintf(&s, "<text class=\"faint\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.1f</text>\n", left-8, y(at*mostY)+4, at*mostY)
 	}
 	fmt.Fprintf(&s, "<text class=\"faint\" x=\"%d\" y=\"%d\">%s</text>\n", left, bottom+40, html.EscapeString(f.across))
 	fmt.Fprintf(&s, "<text class=\"faint\" x=\"16\" y=\"48\">%s</text>\n", html.EscapeString(f.up))

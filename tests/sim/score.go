@@ -106,6 +106,3 @@ func dominated(r result, among []result) bool {
 	}
 	return false
 }
-
-// thousand is a sum of time in hours for 1,000 device-days.
-func (m *measures) thousand(d time.Duration) float64 { return d.Hours() * 1000 / m.DeviceDays }
