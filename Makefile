@@ -21,7 +21,7 @@ SIM ?=
 # CORPUS is the folder of the replay corpus that `make record` writes, which is the
 # version's, and RECORDED the tests whose workflows it records.
 CORPUS ?= unreleased
-RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout|TestIncidentsLive
+RECORDED ?= TestAFaultInPodStatus|TestACaseSurvives|TestAnEmptyTemporal|TestAMarkDeleted|TestACaseMarks|TestNoAcknowledged|TestObserving|TestADeviceThatVanishes|TestAMissingRight|TestTheShippedRights|TestAChangedMark|TestAClusterWithout|TestIncidentsLive|TestNoMoreDevices|TestAWholeNode
 # PAGES are the tests that run the pages of the docs.
 PAGES := TestTheDemoHandles|TestTheCommandsOfThePage|TestTheTrailTells|TestTheDoctorNames|TestAnOperatorWhoFollows|TestASecuredTemporal$$|TestWhateverRunsAsSickbay|TestOpenCasesGoOn
 # VULNDB is where `make vuln` looks: latest, or a URL like https://vuln.go.dev;
@@ -128,7 +128,7 @@ sim: ## carry the decisions through years of a simulated fleet and write what do
 	go -C tests run ./sim --docs ../docs $(SIM)
 
 .PHONY: record
-record: parts ## record histories of device and incident workflows for the replay corpus, as version CORPUS
+record: parts ## record histories of all workflows for the replay corpus, as version CORPUS
 	RECORD_HISTORIES=$(CURDIR)/workflows RECORD_CORPUS=$(CORPUS) \
 		go -C tests test -count=1 -timeout 30m -run '$(RECORDED)' ./e2e
 

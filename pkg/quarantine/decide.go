@@ -160,6 +160,8 @@ func (d *decision) stepSuspect() {
 		c.Phase = PhaseQuarantined
 		d.enterQuarantine()
 		d.notify(NoticePhase, true, fmt.Sprintf("quarantined: %s", describe(c.Reason, c.Message)))
+	case d.p.Rules >= rulesOfBursts && c.Mark.State == MarkAdopted:
+		// A look says first whether the mark is there: no case ends beside one.
 	case d.absenceSettled():
 		d.enterGone()
 	case c.Absence == nil && c.Reason.Code == reason.DeviceMissing && !d.value().WorseThan(device.Healthy):

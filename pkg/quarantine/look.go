@@ -311,7 +311,8 @@ func (d *decision) adoptedGone() {
 			c.Reason, c.Message, c.GraceUntil = missingReason, "", d.now.Add(d.p.Grace)
 		}
 		d.notify(NoticePhase, true, "the mark to adopt is gone; suspected as before")
-	case c.Phase == PhaseGone && former == PhaseSuspect:
+	case c.Phase == PhaseGone && former == PhaseSuspect,
+		d.p.Rules >= rulesOfBursts && c.Phase == PhaseSuspect:
 		// Nothing kept it out before.
 	default:
 		d.close(EndMarkGone, "the mark to adopt is gone")

@@ -65,7 +65,10 @@ func (c Case) tenants() []string {
 // markHeld has a case wait whose mark was refused a permit.
 func (d *decision) markHeld(e MarkReported) {
 	m := &d.c.Mark
-	if m.State != MarkWanted && m.State != MarkRefused {
+	// A mark that is there needs no permit to be brought up to date: that it is held says
+	// that it is gone.
+	gone := d.p.Rules >= rulesOfBursts && (m.State == MarkInForce || m.State == MarkAdopted)
+	if m.State != MarkWanted && m.State != MarkRefused && !gone {
 		return
 	}
 	m.State, m.Tries = MarkHeld, 0

@@ -35,7 +35,8 @@ const (
 	// rulesOfPermits: a case that only observes asks whether its mark would have a permit.
 	rulesOfPermits = 3
 	// rulesOfBursts: a case takes over the mark that was made ahead of it; a mark that is
-	// kept after all doesn't keep an expired record from being renewed.
+	// kept after all doesn't keep an expired record from being renewed; and no suspect's
+	// case ends before a look has said whether the mark is there that was seen.
 	rulesOfBursts = 4
 )
 
