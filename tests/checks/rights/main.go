@@ -48,7 +48,7 @@ func run(ctx context.Context, partial bool, folders []string) ([]string, error) 
 	if len(calls) == 0 {
 		return nil, fmt.Errorf("no calls in %q: run the tests with %s set to such a folder", folders, stack.CallsVariable)
 	}
-	objects, err := deploy.Rights(ctx, deploy.Overlay{Components: []string{deploy.Enforce, deploy.Watch}})
+	objects, err := deploy.Rights(ctx, deploy.Overlay{Components: []string{deploy.Enforce, deploy.Watch, deploy.NodeIsolation}})
 	if err != nil {
 		return nil, err
 	}
