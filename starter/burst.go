@@ -31,7 +31,7 @@ const (
 	burstMost, burstReadings = 250, 1000
 	// burstWait bounds the wait for one batch, and burstPause is how long none is tried
 	// after one that failed. What isn't made ahead is made by the cases.
-	burstWait, burstPause = 10 * time.Second, 30 * time.Second
+	burstWait, burstPause = 10 * time.Second, 3 * time.Second
 	// burstLater is how long a case whose mark is made lets others go first, again and
 	// again until the burst is over, or has lasted for burstLimit.
 	burstLater, burstLimit = 500 * time.Millisecond, 15 * time.Second

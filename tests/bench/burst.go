@@ -30,9 +30,9 @@ import (
 // The bounds of what one fault of a burst costs. They don't depend on the machine.
 const (
 	writesPerFault  = 4
-	readsPerFault   = 8
-	rpcsPerFault    = 18
-	historyPerFault = 40
+	readsPerFault   = 16
+	rpcsPerFault    = 28
+	historyPerFault = 50
 )
 
 // bursting is how many faults come at once, on how many devices.
