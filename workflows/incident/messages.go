@@ -18,48 +18,11 @@ type Accepted struct {
 	Until time.Time      `json:"until,omitzero"`
 }
 
-// subscription is one operator's signal.
-type subscription struct {
-	verb    incident.Verb
-	channel workflow.ReceiveChannel
-}
-
-// subscribe opens all channels. Payloads are received raw: what can't be decoded is
-// refused on record instead of being dropped by the SDK.
-func (r *runner) subscribe() []subscription {
-	var all []subscription
-	for _, verb := range incident.Verbs {
-		all = append(all, subscription{verb, workflow.GetSignalChannel(r.ctx, string(verb))})
-	}
-	return all
-}
-
 // room tells whether an operator's message can be taken in now.
 func (r *runner) room() bool { return len(r.Incident.Notices) < backlog }
 
-// drain takes in every signal that is there and has room.
-func (r *runner) drain() {
-	for _, s := range r.signals {
-		for s.channel.Len() > 0 && r.room() {
-			r.receive(s)
-		}
-	}
-}
-
-func (r *runner) unread() bool {
-	for _, s := range r.signals {
-		if s.channel.Len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *runner) receive(s subscription) {
-	var raw converter.RawValue
-	s.channel.Receive(r.ctx, &raw)
-	r.apply(decodeMessage(s.verb, raw))
-}
+// take takes in an operator's signal.
+func (r *runner) take(verb incident.Verb, raw converter.RawValue) { r.apply(decodeMessage(verb, raw)) }
 
 func decodeMessage(verb incident.Verb, raw converter.RawValue) incident.Message {
 	payload, malformed := operator.Decode(raw)
@@ -86,21 +49,13 @@ func (r *runner) handle() error {
 		return fmt.Errorf("register update %s: %w", UpdateAsk, err)
 	}
 	for _, verb := range incident.Verbs {
-		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
-			func(ctx workflow.Context, raw converter.RawValue) (Accepted, error) {
-				if err := workflow.Await(ctx, r.room); err != nil {
-					return Accepted{}, err
-				}
-				return r.accept(decodeMessage(verb, raw))
+		err := operator.HandleUpdate(r.ctx, verb, describeVerb(verb), r.room,
+			func(_ workflow.Context, raw converter.RawValue) error {
+				return incident.Refuse(r.Incident, decodeMessage(verb, raw))
 			},
-			workflow.UpdateHandlerOptions{
-				Description: describeVerb(verb),
-				Validator: func(_ workflow.Context, raw converter.RawValue) error {
-					return incident.Refuse(r.Incident, decodeMessage(verb, raw))
-				},
-			})
+			func(raw converter.RawValue) (Accepted, error) { return r.accept(decodeMessage(verb, raw)) })
 		if err != nil {
-			return fmt.Errorf("register update %s: %w", verb, err)
+			return err
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/workflows/entity"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 const (
@@ -62,7 +63,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		changed: workflow.NewBufferedChannel(own, 1),
 		began:   workflow.Now(ctx),
 	}
-	r.signals = r.subscribe()
+	r.mailbox = operator.OpenMailbox(r.ctx, incident.Verbs[:], r.room, r.take)
 	if err := r.handle(); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ type runner struct {
 	// shown is the phase as last written into the search attributes.
 	shown incident.Phase
 
-	signals []subscription
+	mailbox *operator.Mailbox[incident.Verb]
 	// changed wakes the main loop after an update changed the incident.
 	changed workflow.Channel
 
@@ -98,7 +99,7 @@ type runner struct {
 func (r *runner) run() error {
 	r.apply(incident.Woke{})
 	for {
-		r.drain()
+		r.mailbox.Drain(r.ctx)
 		ending := r.Incident.Open() && r.long()
 		if !ending || len(r.Incident.Notices) >= backlog {
 			r.announce()
@@ -146,12 +147,7 @@ func (r *runner) refreshKnobs() {
 // wait blocks until something happens, and takes it in.
 func (r *runner) wait() {
 	selector := workflow.NewSelector(r.ctx)
-	for _, s := range r.signals {
-		if !r.room() {
-			continue
-		}
-		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
-	}
+	r.mailbox.Await(r.ctx, selector)
 	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
 	if r.asked != nil {
 		selector.AddReceive(r.asked.Done(), func(workflow.ReceiveChannel, bool) {
@@ -173,7 +169,7 @@ func (r *runner) wait() {
 // quiet tells that nothing is pending: no activity under way, no message unread or
 // being handled.
 func (r *runner) quiet() bool {
-	return r.announcing == nil && !r.unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
+	return r.announcing == nil && !r.mailbox.Unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
 }
 
 // long tells that this run's history is long enough.

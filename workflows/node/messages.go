@@ -18,54 +18,18 @@ type Accepted struct {
 	Until time.Time       `json:"until,omitzero"`
 }
 
-// subscription is one signal: an operator's, or that of the permits workflow.
-type subscription struct {
-	verb    isolation.Verb
-	channel workflow.ReceiveChannel
-}
-
-// subscribe opens all channels. Payloads are received raw: what can't be decoded is
-// refused on record instead of being dropped by the SDK.
-func (r *runner) subscribe() []subscription {
-	var all []subscription
-	for _, verb := range isolation.Verbs {
-		all = append(all, subscription{verb, workflow.GetSignalChannel(r.ctx, string(verb))})
-	}
-	all = append(all, subscription{SignalPermit, workflow.GetSignalChannel(r.ctx, SignalPermit)})
-	return all
-}
-
 // room tells whether an operator's message can be taken in now.
 func (r *runner) room() bool { return len(r.Isolation.Notices) < backlog }
 
-// drain takes in every signal that is there and has room.
-func (r *runner) drain() {
-	for _, s := range r.signals {
-		for s.channel.Len() > 0 && r.room() {
-			r.receive(s)
-		}
-	}
-}
-
-func (r *runner) unread() bool {
-	for _, s := range r.signals {
-		if s.channel.Len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *runner) receive(s subscription) {
-	var raw converter.RawValue
-	s.channel.Receive(r.ctx, &raw)
-	if s.verb == SignalPermit {
+// take takes in a signal: an operator's, or that of the permits workflow.
+func (r *runner) take(verb isolation.Verb, raw converter.RawValue) {
+	if verb == SignalPermit {
 		if signal, malformed := operator.DecodeAs[PermitSignal](raw); malformed == "" {
 			r.apply(isolation.Offered{Epoch: signal.Epoch})
 			return
 		}
 	}
-	r.apply(decodeMessage(s.verb, raw))
+	r.apply(decodeMessage(verb, raw))
 }
 
 func decodeMessage(verb isolation.Verb, raw converter.RawValue) isolation.Message {
@@ -86,21 +50,13 @@ func (r *runner) handle() error {
 		return fmt.Errorf("register update %s: %w", UpdateReport, err)
 	}
 	for _, verb := range isolation.Verbs {
-		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
-			func(ctx workflow.Context, raw converter.RawValue) (Accepted, error) {
-				if err := workflow.Await(ctx, r.room); err != nil {
-					return Accepted{}, err
-				}
-				return r.accept(decodeMessage(verb, raw))
+		err := operator.HandleUpdate(r.ctx, verb, describeVerb(verb), r.room,
+			func(_ workflow.Context, raw converter.RawValue) error {
+				return isolation.Refuse(r.Isolation, decodeMessage(verb, raw))
 			},
-			workflow.UpdateHandlerOptions{
-				Description: describeVerb(verb),
-				Validator: func(_ workflow.Context, raw converter.RawValue) error {
-					return isolation.Refuse(r.Isolation, decodeMessage(verb, raw))
-				},
-			})
+			func(raw converter.RawValue) (Accepted, error) { return r.accept(decodeMessage(verb, raw)) })
 		if err != nil {
-			return fmt.Errorf("register update %s: %w", verb, err)
+			return err
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/workflows/entity"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 const (
@@ -63,7 +64,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		changed: workflow.NewBufferedChannel(own, 1),
 		began:   workflow.Now(ctx),
 	}
-	r.signals = r.subscribe()
+	r.mailbox = operator.OpenMailbox(r.ctx, append(isolation.Verbs[:], SignalPermit), r.room, r.take)
 	if err := r.handle(); err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ type runner struct {
 	// shown is the phase as last written into the search attributes.
 	shown isolation.Phase
 
-	signals []subscription
+	mailbox *operator.Mailbox[isolation.Verb]
 	// changed wakes the main loop after an update changed the isolation.
 	changed workflow.Channel
 
@@ -102,7 +103,7 @@ type runner struct {
 func (r *runner) run() error {
 	r.apply(isolation.Woke{})
 	for {
-		r.drain()
+		r.mailbox.Drain(r.ctx)
 		ending := r.Isolation.Open() && r.long()
 		if !ending || len(r.Isolation.Notices) >= backlog {
 			r.announce()
@@ -153,12 +154,7 @@ func (r *runner) refreshKnobs() {
 // wait blocks until something happens, and takes it in.
 func (r *runner) wait() {
 	selector := workflow.NewSelector(r.ctx)
-	for _, s := range r.signals {
-		if !r.room() {
-			continue
-		}
-		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
-	}
+	r.mailbox.Await(r.ctx, selector)
 	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
 	if r.asked != nil {
 		selector.AddReceive(r.asked.Done(), func(workflow.ReceiveChannel, bool) {
@@ -186,7 +182,7 @@ func (r *runner) wait() {
 // quiet tells that nothing is pending: no activity under way, no message unread or
 // being handled.
 func (r *runner) quiet() bool {
-	return r.announcing == nil && r.doing == nil && !r.unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
+	return r.announcing == nil && r.doing == nil && !r.mailbox.Unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
 }
 
 // long tells that this run's history is long enough.

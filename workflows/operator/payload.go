@@ -1,6 +1,6 @@
-// Package operator is what an operator's message to any of the workflows carries, by
-// signal and by update alike. Which messages there are, and when they are refused,
-// belongs to each workflow.
+// Package operator is what the workflows have in common where an operator speaks to them:
+// what a message carries, by signal and by update alike, and how it is taken in. Which
+// messages there are, and when they are refused, belongs to each workflow.
 package operator
 
 import (

@@ -27,48 +27,11 @@ type Accepted struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// subscription is one operator's signal.
-type subscription struct {
-	verb    budget.Verb
-	channel workflow.ReceiveChannel
-}
-
-// subscribe opens all channels. Payloads are received raw: what can't be decoded is
-// refused on record instead of being dropped by the SDK.
-func (r *runner) subscribe() []subscription {
-	var all []subscription
-	for _, verb := range budget.Verbs {
-		all = append(all, subscription{verb, workflow.GetSignalChannel(r.ctx, string(verb))})
-	}
-	return all
-}
-
 // room tells whether an operator's message can be taken in now.
 func (r *runner) room() bool { return len(r.Book.Notices) < backlog }
 
-// drain takes in every signal that is there and has room.
-func (r *runner) drain() {
-	for _, s := range r.signals {
-		for s.channel.Len() > 0 && r.room() {
-			r.receive(s)
-		}
-	}
-}
-
-func (r *runner) unread() bool {
-	for _, s := range r.signals {
-		if s.channel.Len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *runner) receive(s subscription) {
-	var raw converter.RawValue
-	s.channel.Receive(r.ctx, &raw)
-	r.apply(decodeMessage(s.verb, raw))
-}
+// take takes in an operator's signal.
+func (r *runner) take(verb budget.Verb, raw converter.RawValue) { r.apply(decodeMessage(verb, raw)) }
 
 func decodeMessage(verb budget.Verb, raw converter.RawValue) budget.Message {
 	payload, malformed := operator.DecodeAs[Payload](raw)
@@ -116,21 +79,13 @@ func (r *runner) handle() error {
 		return fmt.Errorf("register update %s: %w", UpdateCount, err)
 	}
 	for _, verb := range budget.Verbs {
-		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
-			func(ctx workflow.Context, raw converter.RawValue) (Accepted, error) {
-				if err := workflow.Await(ctx, r.room); err != nil {
-					return Accepted{}, err
-				}
-				return r.accept(decodeMessage(verb, raw))
+		err := operator.HandleUpdate(r.ctx, verb, describeVerb(verb), r.room,
+			func(ctx workflow.Context, raw converter.RawValue) error {
+				return budget.Refuse(r.Book, decodeMessage(verb, raw), workflow.Now(ctx))
 			},
-			workflow.UpdateHandlerOptions{
-				Description: describeVerb(verb),
-				Validator: func(ctx workflow.Context, raw converter.RawValue) error {
-					return budget.Refuse(r.Book, decodeMessage(verb, raw), workflow.Now(ctx))
-				},
-			})
+			func(raw converter.RawValue) (Accepted, error) { return r.accept(decodeMessage(verb, raw)) })
 		if err != nil {
-			return fmt.Errorf("register update %s: %w", verb, err)
+			return err
 		}
 	}
 	return nil

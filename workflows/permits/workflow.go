@@ -10,6 +10,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/workflows/entity"
+	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 // longHistory is the history length at which a run ends: some 300 updates, where the
@@ -48,7 +49,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		own:     w.knobs,
 		changed: workflow.NewBufferedChannel(own, 1),
 	}
-	r.signals = r.subscribe()
+	r.mailbox = operator.OpenMailbox(r.ctx, budget.Verbs[:], r.room, r.take)
 	if err := r.handle(); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ type runner struct {
 	own   func() Knobs
 	knobs Knobs
 
-	signals []subscription
+	mailbox *operator.Mailbox[budget.Verb]
 	// changed wakes the main loop after an update.
 	changed workflow.Channel
 
@@ -84,7 +85,7 @@ type runner struct {
 func (r *runner) run() error {
 	r.apply(budget.Woke{})
 	for {
-		r.drain()
+		r.mailbox.Drain(r.ctx)
 		r.takeBack()
 		ending := r.long()
 		if !ending || len(r.Book.Notices) >= backlog {
@@ -125,12 +126,7 @@ func (r *runner) refreshKnobs() {
 // wait blocks until something happens, and takes it in.
 func (r *runner) wait() {
 	selector := workflow.NewSelector(r.ctx)
-	for _, s := range r.signals {
-		if !r.room() {
-			continue
-		}
-		selector.AddReceive(s.channel, func(workflow.ReceiveChannel, bool) { r.receive(s) })
-	}
+	r.mailbox.Await(r.ctx, selector)
 	selector.AddReceive(r.changed, func(c workflow.ReceiveChannel, _ bool) { c.Receive(r.ctx, nil) })
 	if r.asked != nil {
 		selector.AddReceive(r.asked.Done(), func(workflow.ReceiveChannel, bool) {
@@ -156,7 +152,7 @@ func (r *runner) wait() {
 // quiet tells that nothing is pending: no activity or offer under way, no message unread
 // or being handled.
 func (r *runner) quiet() bool {
-	return r.announcing == nil && len(r.offering)+len(r.lost) == 0 && !r.unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
+	return r.announcing == nil && len(r.offering)+len(r.lost) == 0 && !r.mailbox.Unread() && r.changed.Len() == 0 && workflow.AllHandlersFinished(r.ctx)
 }
 
 // long tells that this run's history is long enough.
