@@ -225,6 +225,10 @@ func (d *decision) followMode() {
 	case (c.Mark.State == MarkWanted || c.Mark.State == MarkRefused || c.Mark.State == MarkHeld) && d.p.Mode == ModeObserve:
 		c.Mark.State = MarkObserved
 		c.Mark.RetryAt, c.Mark.HeldSince, c.GoodSince = time.Time{}, time.Time{}, time.Time{}
+	case c.Mark.State == MarkLifting && d.p.Mode == ModeObserve && d.p.Rules >= rulesOfBursts:
+		// Nothing is removed any more either. If it is gone, or goes by what is under way,
+		// a look or the answer tells.
+		c.Mark.State, c.Mark.Written, c.Mark.RetryAt, c.Mark.Tries, c.Mark.Detail = MarkInForce, 0, time.Time{}, 0, ""
 	case c.Mark.State == MarkRefused && !c.Mark.RetryAt.After(d.now):
 		c.Mark.State = MarkWanted
 		c.Mark.RetryAt = time.Time{}

@@ -58,9 +58,6 @@ func (d *drive) restsAt() []quarantine.Waiting {
 		switch {
 		case w.listed:
 			return nil
-		case d.p.Mode == quarantine.ModeObserve && w.mark != nil && c.Mark.State == quarantine.MarkLifting && c.Mark.Detail != "":
-			// Its removal was begun in the other mode, and refused.
-			return []quarantine.Waiting{quarantine.WaitingForOperator}
 		case d.p.Mode == quarantine.ModeObserve && w.mark != nil:
 			// Mode observe removes nothing.
 			return []quarantine.Waiting{quarantine.WaitingForReturn}
@@ -173,13 +170,8 @@ func (d *drive) hold(t *rapid.T) {
 		d.passesFairly(10 * time.Minute)
 	}
 	// At most: the backoff's first looks, then one each twenty minutes, or one a
-	// lease and one after each mark; a refused mark is tried once a minute. One that is
-	// held looks before it asks again, each quarter of an hour, and once in between.
-	each := 4
-	if d.c.Mark.State == quarantine.MarkHeld {
-		each = 8
-	}
-	if most := 40 + each*int(limit/time.Hour); d.looks > most {
+	// lease and one after each mark; a refused mark is tried once a minute.
+	if most := 40 + 4*int(limit/time.Hour); d.looks > most {
 		t.Errorf("%d looks in %s of a world that holds still, want at most %d\n%s", d.looks, limit, most, encode(t, d.c))
 	}
 	if most := 20 + int(limit/d.p.MarkRetry); d.writes > most {

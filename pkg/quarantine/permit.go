@@ -65,10 +65,13 @@ func (c Case) tenants() []string {
 // markHeld has a case wait whose mark was refused a permit.
 func (d *decision) markHeld(e MarkReported) {
 	m := &d.c.Mark
-	// A mark that is there needs no permit to be brought up to date: that it is held says
-	// that it is gone.
-	gone := d.p.Rules >= rulesOfBursts && (m.State == MarkInForce || m.State == MarkAdopted)
-	if m.State != MarkWanted && m.State != MarkRefused && !gone {
+	switch {
+	case d.p.Rules >= rulesOfBursts && m.State == MarkInForce:
+		// One that is there needs no permit to be brought up to date.
+		d.restoreDeleted("the mark was not there when it was to be written")
+		return
+	case m.State != MarkWanted && m.State != MarkRefused, d.p.Rules >= rulesOfBursts && e.Revision < m.Revision:
+		// An answer to what was asked before says nothing of what is asked now.
 		return
 	}
 	m.State, m.Tries = MarkHeld, 0
@@ -79,12 +82,14 @@ func (d *decision) markHeld(e MarkReported) {
 		d.notify(NoticeMarkHeld, true, "no permit for its mark now: "+detail)
 	}
 	m.Detail = detail
-	switch c := &d.c; {
+	c := &d.c
+	// The look before it asks again is soon enough.
+	enough := c.GoodSince.IsZero() && !c.DoubtedAt.After(c.LookedAt) && !c.LookedAt.IsZero()
+	switch {
+	case enough && (d.p.Rules >= rulesOfBursts || !c.LookAt.IsZero()):
+		c.LookAt = later(m.RetryAt, c.LookHeld)
 	case c.LookAt.IsZero():
 		d.lookBy(d.now.Add(d.pause(c.Looks)))
-	case c.GoodSince.IsZero() && !c.DoubtedAt.After(c.LookedAt) && !c.LookedAt.IsZero():
-		// The look before it asks again is soon enough.
-		c.LookAt = later(m.RetryAt, c.LookHeld)
 	}
 }
 

@@ -166,3 +166,16 @@ func TestACaseThatObservesSaysWhatWouldBeRefused(t *testing.T) {
 	l.tell(woke())
 	l.must(l.c.Mark.State == quarantine.MarkWanted && strings.Contains(l.owes(), "PutMark") && !strings.Contains(l.owes(), "AskPermit"), "enforcing it is marked")
 }
+
+// A mark that is believed in force and has no permit to be written is gone: its case
+// waits for one like any other, and doesn't ask without end.
+func TestAMarkThatIsGoneWaitsForAPermit(t *testing.T) {
+	l := live(t, gpu, enforce())
+	l.run([]step{{0, observed(MakeReading("train-0").Unhealthy(majorFault))}, {sec, inForce()}})
+	l.tell(observed(MakeReading("train-0").Unhealthy(fatalFault).Version("2")))
+	l.must(strings.Contains(l.owes(), "PutMark"), "the mark is to say what is worse")
+	l.tell(noPermit(15 * minute))
+	l.must(strings.Contains(l.owes(), "PutMark") && strings.Contains(l.kinds(), "MarkRestored"), "it is to be put back, on record")
+	l.tell(noPermit(15 * minute))
+	l.must(l.c.Mark.State == quarantine.MarkHeld && l.c.Waiting == quarantine.WaitingForPermit && !strings.Contains(l.owes(), "PutMark"), "it waits in sight")
+}

@@ -35,8 +35,10 @@ const (
 	// rulesOfPermits: a case that only observes asks whether its mark would have a permit.
 	rulesOfPermits = 3
 	// rulesOfBursts: a case takes over the mark that was made ahead of it; a mark that is
-	// kept after all doesn't keep an expired record from being renewed; and no suspect's
-	// case ends before a look has said whether the mark is there that was seen.
+	// kept after all doesn't keep an expired record from being renewed; no suspect's case
+	// ends before a look has said whether the mark is there that was seen; a mark whose
+	// update has no permit is gone; a removal that mode observe came in between is none;
+	// and a case that is held is looked at once before each ask.
 	rulesOfBursts = 4
 )
 
