@@ -47,9 +47,24 @@ const (
 	WaitingForHolder Waiting = "WaitingForHolder"
 	// WaitingForCoolDown: nobody has the device; the cool-down runs.
 	WaitingForCoolDown Waiting = "WaitingForCoolDown"
-	// WaitingForRecovery: it is time for the gates, which this version doesn't
-	// have. The device stays out.
+	// WaitingForRecovery: it is time for the gates, and nothing can be tried: no
+	// namespace and no image is given for it. The device stays out.
 	WaitingForRecovery Waiting = "WaitingForRecovery"
+	// WaitingForGates: an attempt is under way.
+	WaitingForGates Waiting = "WaitingForGates"
+	// WaitingForDriver: a taint of the driver keeps our claim out, or its kubelet has
+	// nothing to say of the device. The driver, or the policy that names the taints that a
+	// probe may tolerate, carries the case on.
+	WaitingForDriver Waiting = "WaitingForDriver"
+	// WaitingForProbe: a gate can't be tried, through no fault of the device: its Pod
+	// can't run. It is tried again; whoever runs the cluster can mend it.
+	WaitingForProbe Waiting = "WaitingForProbe"
+	// WaitingForTurn: all gates are passed, and other devices come back first.
+	WaitingForTurn Waiting = "WaitingForTurn"
+	// WaitingForCleanUp: what was made for the attempt has to be gone first.
+	WaitingForCleanUp Waiting = "WaitingForCleanUp"
+	// WaitingForRelapse: the device is back; a fault in this time counts against it.
+	WaitingForRelapse Waiting = "WaitingForRelapse"
 	// WaitingForRestriction: Unknown outlasted the window. A live look that finds it so
 	// on a node that lives is still to come, or the answer whether the device may be
 	// restricted.
