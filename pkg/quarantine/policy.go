@@ -20,7 +20,7 @@ const (
 
 // Rules counts what Decide goes by. A recorded run decides by the rules that it was
 // recorded with: what came with a later one stays off in it.
-const Rules = rulesOfBursts
+const Rules = rulesOfRecovery
 
 const (
 	// rulesOfUnknown: Unknown that outlasts its window restricts the device, an outage
@@ -40,6 +40,8 @@ const (
 	// update has no permit is gone; a removal that mode observe came in between is none;
 	// and a case that is held is looked at once before each ask.
 	rulesOfBursts = 4
+	// rulesOfRecovery: devices are proven healthy and given back.
+	rulesOfRecovery = 5
 )
 
 // Policy holds the operator's choices. It is an input of every decision.
@@ -79,6 +81,22 @@ type Policy struct {
 	// of them is a case of a flapping device.
 	FlapLimit  int           `json:"flapLimit,omitempty"`
 	FlapWindow time.Duration `json:"flapWindow,omitempty"`
+	// Recover is set where attempts at recovery can be made: there is a namespace for
+	// what they need, and a program to try devices with.
+	Recover bool `json:"recover,omitempty"`
+	// ProveWithin, ProbeWithin and CanaryWithin are how long the first three gates may
+	// take, each.
+	ProveWithin  time.Duration `json:"proveWithin,omitempty"`
+	ProbeWithin  time.Duration `json:"probeWithin,omitempty"`
+	CanaryWithin time.Duration `json:"canaryWithin,omitempty"`
+	// Attempts is how many attempts may fail before the device is retired. After the
+	// first it rests for AttemptPause, after each further one for twice as long as
+	// before, and never longer than AttemptPauseMax.
+	Attempts        int           `json:"attempts,omitempty"`
+	AttemptPause    time.Duration `json:"attemptPause,omitempty"`
+	AttemptPauseMax time.Duration `json:"attemptPauseMax,omitempty"`
+	// RelapseWatch is how long after its release a fault counts against the device.
+	RelapseWatch time.Duration `json:"relapseWatch,omitempty"`
 }
 
 // DefaultPolicy returns the values that hold where the operator says nothing.
@@ -101,6 +119,13 @@ func DefaultPolicy() Policy {
 		Forget:            72 * time.Hour,
 		FlapLimit:         3,
 		FlapWindow:        time.Hour,
+		ProveWithin:       10 * time.Minute,
+		ProbeWithin:       15 * time.Minute,
+		CanaryWithin:      30 * time.Minute,
+		Attempts:          5,
+		AttemptPause:      30 * time.Minute,
+		AttemptPauseMax:   24 * time.Hour,
+		RelapseWatch:      24 * time.Hour,
 	}
 }
 
@@ -120,6 +145,8 @@ func (p Policy) Validate() error {
 		{"settle pool", p.SettlePool}, {"settle pool gone", p.SettlePoolGone},
 		{"settle allocatable", p.SettleAllocatable}, {"settle node", p.SettleNode}, {"forget", p.Forget},
 		{"flap window", p.FlapWindow},
+		{"prove within", p.ProveWithin}, {"probe within", p.ProbeWithin}, {"canary within", p.CanaryWithin},
+		{"attempt pause", p.AttemptPause}, {"attempt pause max", p.AttemptPauseMax}, {"relapse watch", p.RelapseWatch},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: want more than zero", d.name, d.value))
@@ -127,6 +154,12 @@ func (p Policy) Validate() error {
 	}
 	if p.FlapLimit < 2 {
 		errs = append(errs, fmt.Errorf("flap limit %d: want at least 2; a device that went Unknown once doesn't flap", p.FlapLimit))
+	}
+	if p.Attempts < 1 {
+		errs = append(errs, fmt.Errorf("attempts %d: want at least 1", p.Attempts))
+	}
+	if p.AttemptPauseMax < p.AttemptPause {
+		errs = append(errs, fmt.Errorf("attempt pause max %s: want at least attempt pause, %s", p.AttemptPauseMax, p.AttemptPause))
 	}
 	if p.RecheckMax < p.RecheckFirst {
 		errs = append(errs, fmt.Errorf("recheck max %s: want at least recheck first, %s", p.RecheckMax, p.RecheckFirst))
