@@ -71,7 +71,7 @@ type Policy struct {
 	RecheckFirst      time.Duration `split_words:"true" default:"10s" min:"1s" desc:"First pause between two live looks at a device; it doubles up to SICKBAY_RECHECK_MAX."`
 	RecheckMax        time.Duration `split_words:"true" default:"2m" min:"1s" desc:"Longest pause between two live looks at a suspect."`
 	Hysteresis        time.Duration `split_words:"true" default:"2m" min:"1s" desc:"How long a suspect's health has to stay good before its case ends. Below 90s it flaps: the kubelet shows a driver's silence that late."`
-	Stability         time.Duration `split_words:"true" default:"15m" min:"1s" desc:"How long an advisory or observed case has to see its device healthy before it ends."`
+	Stability         time.Duration `split_words:"true" default:"15m" min:"1s" desc:"How long a device has to stay healthy, on fresh evidence, before it is given back; and before an advisory or observed case ends."`
 	Lease             time.Duration `split_words:"true" default:"1h" min:"1s" desc:"How long a quarantine's record is valid. At its end the case looks again; the device is never freed by it."`
 	CoolDown          time.Duration `split_words:"true" default:"5m" min:"1s" desc:"How long a device rests after its last holder left."`
 	MarkRetry         time.Duration `split_words:"true" default:"1m" min:"1s" desc:"Longest pause between two tries at a mark that was refused."`
@@ -82,6 +82,14 @@ type Policy struct {
 	Forget            time.Duration `split_words:"true" default:"72h" min:"1s" desc:"How long the mark of a device that is gone is kept."`
 	FlapLimit         int           `split_words:"true" default:"3" min:"2" max:"100" desc:"How many times a device may go Unknown within SICKBAY_FLAP_WINDOW. The last of them is a case of a flapping device: its health has to stay good for SICKBAY_STABILITY, and its window is short."`
 	FlapWindow        time.Duration `split_words:"true" default:"1h" min:"1m" max:"720h" desc:"How long it is remembered that a device went Unknown."`
+
+	ProveWithin     time.Duration `split_words:"true" default:"10m" min:"10s" max:"24h" desc:"How long an attempt at recovery waits to see its device healthy on its own claim."`
+	ProbeWithin     time.Duration `split_words:"true" default:"15m" min:"10s" max:"24h" desc:"How long a probe may take, from the making of its Job."`
+	CanaryWithin    time.Duration `split_words:"true" default:"30m" min:"10s" max:"168h" desc:"How long a canary may take, from the making of its Job: longer than its load runs."`
+	Attempts        int           `split_words:"true" default:"5" min:"1" max:"100" desc:"How many attempts at recovery may fail before the device is retired."`
+	AttemptPause    time.Duration `split_words:"true" default:"30m" min:"1s" max:"168h" desc:"How long a device rests after the first attempt that failed; twice as long after each further one."`
+	AttemptPauseMax time.Duration `split_words:"true" default:"24h" min:"1s" max:"720h" desc:"Longest rest between two attempts."`
+	RelapseWatch    time.Duration `split_words:"true" default:"24h" min:"1s" max:"720h" desc:"How long after it was given back a fault counts against a device: it rests longer then."`
 }
 
 // Quarantine is the policy as pkg/quarantine takes it.
@@ -104,12 +112,23 @@ func (p Policy) Quarantine() quarantine.Policy {
 		Forget:            p.Forget,
 		FlapLimit:         p.FlapLimit,
 		FlapWindow:        p.FlapWindow,
+		ProveWithin:       p.ProveWithin,
+		ProbeWithin:       p.ProbeWithin,
+		CanaryWithin:      p.CanaryWithin,
+		Attempts:          p.Attempts,
+		AttemptPause:      p.AttemptPause,
+		AttemptPauseMax:   p.AttemptPauseMax,
+		RelapseWatch:      p.RelapseWatch,
 	}
 }
 
 func (p Policy) check() []error {
+	var errs []error
 	if p.RecheckMax < p.RecheckFirst {
-		return []error{wrong(fmt.Errorf("SICKBAY_RECHECK_MAX=%s: want at least SICKBAY_RECHECK_FIRST, which is %s", p.RecheckMax, p.RecheckFirst))}
+		errs = append(errs, wrong(fmt.Errorf("SICKBAY_RECHECK_MAX=%s: want at least SICKBAY_RECHECK_FIRST, which is %s", p.RecheckMax, p.RecheckFirst)))
 	}
-	return nil
+	if p.AttemptPauseMax < p.AttemptPause {
+		errs = append(errs, wrong(fmt.Errorf("SICKBAY_ATTEMPT_PAUSE_MAX=%s: want at least SICKBAY_ATTEMPT_PAUSE, which is %s", p.AttemptPauseMax, p.AttemptPause)))
+	}
+	return errs
 }

@@ -58,7 +58,7 @@ type Quarantine struct {
 	RecheckFirst      *Duration `yaml:"recheckFirst,omitempty" min:"1s" max:"1h" env:"SICKBAY_RECHECK_FIRST" desc:"First pause between two live looks at a device; it doubles up to recheckMax."`
 	RecheckMax        *Duration `yaml:"recheckMax,omitempty" min:"1s" max:"6h" env:"SICKBAY_RECHECK_MAX" desc:"Longest pause between two live looks at a suspect. Where it is less than recheckFirst, recheckFirst holds."`
 	Hysteresis        *Duration `yaml:"hysteresis,omitempty" min:"1s" max:"24h" env:"SICKBAY_HYSTERESIS" desc:"How long a suspect's health has to stay good before its case ends. Below 90s it flaps: the kubelet shows a driver's silence that late."`
-	Stability         *Duration `yaml:"stability,omitempty" min:"1s" max:"168h" env:"SICKBAY_STABILITY" desc:"How long an advisory or observed case has to see its device healthy before it ends."`
+	Stability         *Duration `yaml:"stability,omitempty" min:"1s" max:"168h" env:"SICKBAY_STABILITY" desc:"How long a device has to stay healthy, on fresh evidence, before it is given back; and before an advisory or observed case ends."`
 	Lease             *Duration `yaml:"lease,omitempty" min:"1s" max:"168h" env:"SICKBAY_LEASE" desc:"How long a quarantine's record is valid. At its end the case looks again; the device is never freed by it."`
 	CoolDown          *Duration `yaml:"coolDown,omitempty" min:"1s" max:"168h" env:"SICKBAY_COOL_DOWN" desc:"How long a device rests after its last holder left."`
 	MarkRetry         *Duration `yaml:"markRetry,omitempty" min:"1s" max:"1h" env:"SICKBAY_MARK_RETRY" desc:"Longest pause between two tries at a mark that was refused."`
@@ -69,6 +69,13 @@ type Quarantine struct {
 	Forget            *Duration `yaml:"forget,omitempty" min:"1s" max:"8760h" env:"SICKBAY_FORGET" desc:"How long the mark of a device that is gone is kept."`
 	FlapLimit         *int      `yaml:"flapLimit,omitempty" min:"2" max:"100" env:"SICKBAY_FLAP_LIMIT" desc:"How many times a device may go Unknown within flapWindow. The last of them is a case of a flapping device, which wants stability in place of hysteresis."`
 	FlapWindow        *Duration `yaml:"flapWindow,omitempty" min:"1m" max:"720h" env:"SICKBAY_FLAP_WINDOW" desc:"How long it is remembered that a device went Unknown."`
+	ProveWithin       *Duration `yaml:"proveWithin,omitempty" min:"10s" max:"24h" env:"SICKBAY_PROVE_WITHIN" desc:"How long an attempt at recovery waits to see its device healthy on its own claim."`
+	ProbeWithin       *Duration `yaml:"probeWithin,omitempty" min:"10s" max:"24h" env:"SICKBAY_PROBE_WITHIN" desc:"How long a probe may take, from the making of its Job."`
+	CanaryWithin      *Duration `yaml:"canaryWithin,omitempty" min:"10s" max:"168h" env:"SICKBAY_CANARY_WITHIN" desc:"How long a canary may take, from the making of its Job: longer than its load runs."`
+	Attempts          *int      `yaml:"attempts,omitempty" min:"1" max:"100" env:"SICKBAY_ATTEMPTS" desc:"How many attempts at recovery may fail before the device is retired."`
+	AttemptPause      *Duration `yaml:"attemptPause,omitempty" min:"1s" max:"168h" env:"SICKBAY_ATTEMPT_PAUSE" desc:"How long a device rests after the first attempt that failed; twice as long after each further one."`
+	AttemptPauseMax   *Duration `yaml:"attemptPauseMax,omitempty" min:"1s" max:"720h" env:"SICKBAY_ATTEMPT_PAUSE_MAX" desc:"Longest rest between two attempts. Where it is less than attemptPause, attemptPause holds."`
+	RelapseWatch      *Duration `yaml:"relapseWatch,omitempty" min:"1s" max:"720h" env:"SICKBAY_RELAPSE_WATCH" desc:"How long after it was given back a fault counts against a device: it rests longer then."`
 }
 
 // Incidents is the operator's part of incident.Policy: each field is that of the same

@@ -267,6 +267,9 @@ func (f *InForce) quarantine(driver string, classes []string) (quarantine.Policy
 	if held.RecheckMax < held.RecheckFirst {
 		held.RecheckMax, from["RecheckMax"] = held.RecheckFirst, from["RecheckFirst"]
 	}
+	if held.AttemptPauseMax < held.AttemptPause {
+		held.AttemptPauseMax, from["AttemptPauseMax"] = held.AttemptPause, from["AttemptPause"]
+	}
 	if delay, source := f.delay(driver); f.delayIsSaid(driver) && held.Hysteresis < delay {
 		held.Hysteresis, from["Hysteresis"] = delay, source
 	}

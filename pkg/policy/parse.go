@@ -265,6 +265,10 @@ func (r *reader) complete(d *Document) {
 // fits refuses what doesn't fit together.
 func (r *reader) fits(d *Document) {
 	backoff := func(at string, q *Quarantine) {
+		if q != nil && q.AttemptPause != nil && q.AttemptPauseMax != nil && *q.AttemptPauseMax < *q.AttemptPause {
+			at := join(at, "quarantine.attemptPauseMax")
+			r.fail(r.lines[at], at, q.AttemptPauseMax.String(), "at least attemptPause, which is "+q.AttemptPause.String())
+		}
 		if q != nil && q.RecheckFirst != nil && q.RecheckMax != nil && *q.RecheckMax < *q.RecheckFirst {
 			at = join(at, "quarantine.recheckMax")
 			r.fail(r.lines[at], at, q.RecheckMax.String(), "at least recheckFirst, which is "+q.RecheckFirst.String())
