@@ -168,6 +168,13 @@ quarantine: &x
   forget: 240h
   flapLimit: 4
   flapWindow: 1h30m
+  proveWithin: 11m
+  probeWithin: 16m
+  canaryWithin: 31m
+  attempts: 6
+  attemptPause: 31m
+  attemptPauseMax: 25h
+  relapseWatch: 25h
 reportingDelay: 2m30s
 incidents:
   max: 2h
