@@ -115,6 +115,25 @@ type Case struct {
 	Flaps         []time.Time `json:"flaps,omitempty"`
 	RememberUntil time.Time   `json:"rememberUntil,omitzero"`
 	Flapping      bool        `json:"flapping,omitempty"`
+	// Recovery is the attempt under way, Last what came of the one before. Unsure counts
+	// the attempts in a row that couldn't be tried.
+	Recovery *Recovery  `json:"recovery,omitempty"`
+	Last     *Attempted `json:"lastAttempt,omitempty"`
+	Unsure   int        `json:"unsure,omitempty"`
+	// Token is the last attempt's. Litter is the token up to which what was made for
+	// attempts may still be there, CleanAt when that is looked for next.
+	Token      int64     `json:"token,omitempty"`
+	Litter     int64     `json:"litter,omitempty"`
+	CleanAt    time.Time `json:"cleanAt,omitzero"`
+	CleanTries int       `json:"cleanTries,omitempty"`
+	// RestUntil is until when nothing is tried after an attempt that failed, or after a
+	// relapse. Hurry is set by an operator's word: it is tried as soon as it can be.
+	RestUntil time.Time `json:"restUntil,omitzero"`
+	Hurry     bool      `json:"hurry,omitempty"`
+	// ReasonClosed is set once an operator said that the reason is closed.
+	ReasonClosed bool `json:"reasonClosed,omitempty"`
+	// Relapse is what is remembered of an earlier release.
+	Relapse Relapse `json:"relapse,omitzero"`
 	// ByHandUntil is until when an operator quarantined the device by hand.
 	ByHandUntil time.Time `json:"byHandUntil,omitzero"`
 	LeaseUntil  time.Time `json:"leaseUntil,omitzero"`
@@ -223,7 +242,9 @@ func (m Mark) overtook(seen device.Version) bool {
 func (m Mark) outdated() bool { return m.Written != m.Revision }
 
 // Open tells whether there is a case that isn't over.
-func (c Case) Open() bool { return c.Phase != PhaseNone && c.Phase != PhaseClosed }
+func (c Case) Open() bool {
+	return c.Phase != PhaseNone && c.Phase != PhaseClosed && c.Phase != PhaseReleased
+}
 
 // Evidence is what is believed of the device.
 func (c Case) Evidence() device.Evidence { return device.Fuse(c.Reports) }
@@ -243,7 +264,7 @@ func (c Case) Held() bool { return len(c.Holders) > 0 || c.Evidence().Held }
 
 // Lives tells whether the case's workflow is still needed: for a case that isn't over,
 // and for what is remembered of one that is.
-func (c Case) Lives() bool { return c.Open() || !c.RememberUntil.IsZero() }
+func (c Case) Lives() bool { return c.Open() || !c.RememberUntil.IsZero() || c.Litter != 0 }
 
 // forgotten tells whether a gone device has been gone for so long that its mark is
 // to be removed.
@@ -261,6 +282,9 @@ func (c Case) NextWake(now time.Time) time.Time {
 		}
 	}
 	consider(c.RememberUntil)
+	if c.Litter != 0 {
+		consider(c.CleanAt)
+	}
 	if !c.Open() {
 		return next
 	}
@@ -271,7 +295,13 @@ func (c Case) NextWake(now time.Time) time.Time {
 	consider(c.ByHandUntil)
 	consider(c.CoolUntil)
 	consider(c.ForgetAt)
+	consider(c.RestUntil)
 	consider(c.Mark.RetryAt)
+	if r := c.Recovery; r != nil && c.Phase == PhaseRecovering {
+		consider(r.Deadline)
+		consider(r.TendAt)
+		consider(r.AskAt)
+	}
 	if c.Absence != nil {
 		consider(c.Absence.SettledAt)
 	}
@@ -294,6 +324,17 @@ func (c Case) clone() Case {
 	if c.Outage != nil {
 		outage := *c.Outage
 		c.Outage = &outage
+	}
+	if c.Recovery != nil {
+		recovery := *c.Recovery
+		recovery.Results = slices.Clone(recovery.Results)
+		recovery.Blocked = slices.Clone(recovery.Blocked)
+		c.Recovery = &recovery
+	}
+	if c.Last != nil {
+		last := *c.Last
+		last.Passed = slices.Clone(last.Passed)
+		c.Last = &last
 	}
 	if c.Refused != nil {
 		refused := *c.Refused

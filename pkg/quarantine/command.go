@@ -133,6 +133,18 @@ func (d *decision) owed() []Command {
 		}
 		commands = append(commands, look)
 	}
+	if r := c.Recovery; r != nil && c.Phase == PhaseRecovering && !r.Granted && !r.TendAt.After(d.now) {
+		commands = append(commands, Tend{
+			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Attempt: c.Attempt, Token: r.Token, Gate: r.Gate, Hardware: c.Incarnation,
+			Asked: d.now, Deadline: r.Deadline, Health: r.Health, Job: r.Job,
+		})
+	}
+	if r := c.Recovery; r != nil && c.Phase == PhaseRecovering && r.Asked && !r.Granted {
+		commands = append(commands, AskReturn{Device: c.Device, Node: c.Node, Epoch: c.Epoch, Token: r.Token, Around: c.Around})
+	}
+	if c.Litter != 0 && !c.CleanAt.After(d.now) {
+		commands = append(commands, CleanUp{Device: c.Device, UpTo: c.Litter})
+	}
 	if c.Asking {
 		commands = append(commands, AskRestriction{Device: c.Device, Node: c.Node, Epoch: c.Epoch, Since: c.FirstNotGood})
 	}

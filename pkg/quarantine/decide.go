@@ -39,6 +39,12 @@ func Decide(c Case, e Event, now time.Time, p Policy) (Case, []Command) {
 		d.permitOffered(e)
 	case PermitAnswered:
 		d.permitAnswered(e)
+	case Tended:
+		d.tended(e)
+	case Cleaned:
+		d.cleaned(e)
+	case ReturnAnswered:
+		d.returnAnswered(e)
 	case Announced:
 		d.c.Notices = slices.DeleteFunc(d.c.Notices, func(n Notice) bool { return n.Seq <= e.UpTo })
 	case Woke:
@@ -77,6 +83,8 @@ type decision struct {
 	gravest *Reading
 	// lost is set when an Unknown in this event is the loss of a known health.
 	lost bool
+	// fault is a fault that came in the middle of an attempt at recovery.
+	fault *Reading
 	// made is the mark that was made ahead of the case that this event may open.
 	made Made
 	// What this event's readings say, for the case that it may open: the gravest
@@ -104,7 +112,7 @@ func (d *decision) advance() {
 
 func (d *decision) step() {
 	switch d.c.Phase {
-	case PhaseNone, PhaseClosed:
+	case PhaseNone, PhaseClosed, PhaseReleased:
 		d.forgetFlaps()
 		d.stepNone()
 	case PhaseSuspect:
@@ -113,6 +121,9 @@ func (d *decision) step() {
 		d.stepRestricted()
 	case PhaseQuarantined, PhaseRetired:
 		d.stepQuarantined()
+	case PhaseRecovering:
+		d.followMode()
+		d.stepRecovering()
 	case PhaseGone:
 		d.stepGone()
 	}
@@ -188,9 +199,23 @@ func (d *decision) stepQuarantined() {
 	case d.stepHeld():
 	case c.Advisory() && c.Phase == PhaseQuarantined && d.goodFor(d.p.Stability) && !d.handHolds():
 		d.close(EndAdvisory, fmt.Sprintf("never kept out; healthy on live reads since %s", stamp(c.GoodSince)))
+	case d.mayTry():
+		d.beginAttempt()
+	case d.needsHands():
+		c.Phase = PhaseRetired
+		d.sayOnMark()
+		d.notify(NoticePhase, true, fmt.Sprintf("retired: %s takes a repair; send repaired once it is done", describe(c.Reason, c.Message)))
 	case !c.LeaseUntil.After(d.now):
 		d.expire()
 	}
+}
+
+// needsHands tells whether it is time to say that nothing is tried before the device is
+// repaired: nobody has it any more.
+func (d *decision) needsHands() bool {
+	c := &d.c
+	return d.recovers() && c.Phase == PhaseQuarantined && c.Mark.State == MarkInForce && d.needsWord() == VerbRepaired &&
+		c.MovedTo == "" && c.Absence == nil && !c.Held() && !d.handHolds() && !c.CoolUntil.IsZero() && !c.CoolUntil.After(d.now)
 }
 
 // expire answers the end of the record's lease: never by freeing the device, but
@@ -249,6 +274,10 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 		Actor: self, Since: d.now, FirstNotGood: d.firstNotGood(),
 		Reports: old.Reports, Absence: old.Absence,
 		Notices: old.Notices, NoticeSeq: old.NoticeSeq, Flaps: d.recentFlaps(),
+		Token: old.Token, Litter: old.Litter, CleanAt: old.CleanAt, CleanTries: old.CleanTries, Relapse: old.Relapse,
+	}
+	if r := old.Recovery; r != nil {
+		d.c.Litter, d.c.CleanAt = max(d.c.Litter, r.Token), time.Time{}
 	}
 	if d.c.Absence != nil {
 		d.c.MovedTo = old.MovedTo
@@ -264,6 +293,11 @@ func (d *decision) open(phase Phase, why reason.Match, message string) {
 func (d *decision) close(end End, why string) {
 	c := &d.c
 	c.Phase, c.End = PhaseClosed, end
+	if end == EndReleased || end == EndMarkGone && c.Relapse.Epoch == c.Epoch && !c.Relapse.ReleasedAt.IsZero() {
+		// The mark that was found was that of the case that is over.
+		c.Phase, c.End = PhaseReleased, EndReleased
+	}
+	c.RestUntil, c.Hurry, c.Unsure, c.ReasonClosed = time.Time{}, false, 0, false
 	c.Waiting, c.LookAt, c.GraceUntil, c.LeaseUntil = WaitingForNothing, time.Time{}, time.Time{}, time.Time{}
 	c.CoolUntil, c.ForgetAt, c.Absence, c.Confirmed = time.Time{}, time.Time{}, nil, false
 	c.ByHandUntil = time.Time{}
@@ -274,7 +308,7 @@ func (d *decision) close(end End, why string) {
 		// The reports are those of hardware that isn't there any more; kept, they
 		// would open the next case.
 		c.Reports = nil
-	case EndHealthBack, EndAdvisory, EndNeverMarked:
+	case EndHealthBack, EndAdvisory, EndNeverMarked, EndReleased:
 		// A live holder has disproved what ended Pods last said; kept, it would
 		// speak again as soon as that holder leaves.
 		c.Reports = slices.DeleteFunc(c.Reports, func(r device.Report) bool { return r.Ended })
@@ -288,6 +322,7 @@ func (d *decision) enterQuarantine() {
 	c.HalfAt, c.Asking, c.Refused, c.OnTrial, c.Flapping = time.Time{}, false, nil, false, false
 	c.LeaseUntil = d.now.Add(d.p.Lease)
 	d.keepMark()
+	d.relapsed()
 }
 
 // waiting names what the case waits for.
@@ -300,6 +335,10 @@ func (d *decision) waiting() Waiting {
 		return d.waitingInRestriction()
 	case PhaseQuarantined:
 		return d.waitingInQuarantine()
+	case PhaseRecovering:
+		return d.waitingInRecovery()
+	case PhaseReleased:
+		return WaitingForRelapse
 	case PhaseRetired:
 		return WaitingForOperator
 	case PhaseGone:
@@ -335,7 +374,7 @@ func (d *decision) waitingInQuarantine() Waiting {
 	case c.CoolUntil.After(d.now):
 		return WaitingForCoolDown
 	}
-	return WaitingForRecovery
+	return d.waitingToTry()
 }
 
 // lookBy asks for a live look no later than at, or at the end of the pause that

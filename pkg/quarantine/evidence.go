@@ -189,6 +189,9 @@ func (d *decision) blame(r Reading) {
 	if confirms && !c.Confirmed {
 		c.Confirmed, c.FaultSeen = true, d.faultAt
 	}
+	if a := c.Recovery; a != nil && !r.Ended && !r.Observed.Before(a.Began) && d.fault == nil {
+		d.fault = &r
+	}
 	d.raise(r.Reason, r.Message)
 }
 
@@ -198,6 +201,7 @@ func (d *decision) raise(why reason.Match, message string) {
 	if !outranks(why, message, c.Reason, c.Message) {
 		return
 	}
+	c.ReasonClosed = false
 	graver := why.Severity > c.Severity
 	c.Reason, c.Message = why, message
 	c.Severity = max(c.Severity, why.Severity)

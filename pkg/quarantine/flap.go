@@ -49,11 +49,18 @@ func (d *decision) rememberFlap(end End) {
 	if last := len(c.Flaps) - 1; last >= 0 {
 		c.RememberUntil = c.Flaps[last].Add(d.p.FlapWindow)
 	}
+	if released := c.Relapse.ReleasedAt; !released.IsZero() {
+		c.RememberUntil = later(c.RememberUntil, released.Add(d.p.RelapseWatch))
+	}
 }
 
 // forgetFlaps forgets what is too old to count. With it goes the workflow.
 func (d *decision) forgetFlaps() {
 	if !d.c.RememberUntil.IsZero() && !d.c.RememberUntil.After(d.now) {
 		d.c.Flaps, d.c.RememberUntil = nil, time.Time{}
+		d.c.Relapse = Relapse{}
+		if d.c.Phase == PhaseReleased {
+			d.c.Phase = PhaseClosed
+		}
 	}
 }

@@ -208,13 +208,15 @@ func (d *decision) message(m Message) {
 	case VerbQuarantine:
 		text = fmt.Sprintf("quarantined by hand until %s (%s); it comes back by its gates", stamp(c.ByHandUntil), m.Reason)
 	case VerbRelease:
+		c.ReasonClosed, c.Hurry = true, true
 		text = "release accepted: the reason is closed; the device stays out until the gates are passed"
 		if c.Phase == PhaseRestricted {
 			c.OnTrial = true
 			text = "release accepted: nobody holds the device, so nobody can say that it is well; it may be allocated once more, and its next holder's report decides"
 		}
 	case VerbRepaired:
-		c.Attempt, c.MovedTo = 0, ""
+		c.Attempt, c.MovedTo, c.Unsure = 0, "", 0
+		c.ReasonClosed, c.Hurry, c.RestUntil = true, true, time.Time{}
 		if c.Phase == PhaseRetired {
 			c.Phase = PhaseQuarantined
 			d.sayOnMark()
@@ -222,6 +224,7 @@ func (d *decision) message(m Message) {
 		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
 	case VerbRetire:
 		if c.Phase != PhaseRetired {
+			d.stopAttempt("retired by an operator")
 			c.Phase, c.Confirmed, c.Outage, c.OnTrial = PhaseRetired, true, nil, false
 			if c.Mark.State == MarkLifting {
 				d.keepMark()

@@ -29,6 +29,10 @@ const (
 	NoticeMoved        NoticeKind = "HardwareMoved"
 	NoticeMessage      NoticeKind = "OperatorMessage"
 	NoticeRefused      NoticeKind = "OperatorMessageRefused"
+	NoticeGate         NoticeKind = "Gate"
+	NoticeAttempt      NoticeKind = "AttemptEnded"
+	NoticeReleased     NoticeKind = "Released"
+	NoticeRelapse      NoticeKind = "Relapsed"
 	NoticeClosed       NoticeKind = "CaseClosed"
 )
 

@@ -103,6 +103,8 @@ const (
 	// EndNeverMarked: the device was bad while there was no permit to keep it out, and
 	// became healthy, for long enough, before there was.
 	EndNeverMarked End = "NeverMarked"
+	// EndReleased: the device passed all gates and was given back.
+	EndReleased End = "Released"
 	// EndGone: the device is gone for good.
 	EndGone End = "Gone"
 	// EndMarkGone: a mark to adopt turned out not to exist any more.
