@@ -67,6 +67,8 @@ func (d *drive) restsAt() []quarantine.Waiting {
 		return nil
 	case quarantine.PhaseQuarantined:
 		return d.restsInQuarantine()
+	case quarantine.PhaseRecovering:
+		return d.restsToTry()
 	}
 	return nil
 }
@@ -139,7 +141,7 @@ func (d *drive) restsInQuarantine() []quarantine.Waiting {
 	case w.held():
 		return []quarantine.Waiting{quarantine.WaitingForHolder}
 	}
-	return []quarantine.Waiting{quarantine.WaitingForRecovery}
+	return d.restsToTry()
 }
 
 // R7: from every state that anything can lead to, on each path, a fair
@@ -209,7 +211,7 @@ func (d *drive) passesFairly(by time.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
 	for range 2000 {
-		if d.mark != nil || d.look != nil || d.ask != nil || d.permit != nil || len(d.watch) > 0 {
+		if d.mark != nil || d.look != nil || d.ask != nil || d.permit != nil || d.tends() || len(d.watch) > 0 {
 			d.now = d.now.Add(50 * time.Millisecond)
 			d.settleOnce()
 			continue
@@ -229,6 +231,7 @@ func (d *drive) passesFairly(by time.Duration) {
 
 func (d *drive) settleOnce() {
 	d.askAnswers()
+	d.tendAnswers()
 	d.markRuns()
 	d.markAnswers()
 	d.lookReads()

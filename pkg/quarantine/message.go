@@ -208,7 +208,7 @@ func (d *decision) message(m Message) {
 	case VerbQuarantine:
 		text = fmt.Sprintf("quarantined by hand until %s (%s); it comes back by its gates", stamp(c.ByHandUntil), m.Reason)
 	case VerbRelease:
-		c.ReasonClosed, c.Hurry = true, true
+		c.ReasonClosed, c.Hurry = true, c.Phase != PhaseRecovering
 		text = "release accepted: the reason is closed; the device stays out until the gates are passed"
 		if c.Phase == PhaseRestricted {
 			c.OnTrial = true
@@ -217,6 +217,10 @@ func (d *decision) message(m Message) {
 	case VerbRepaired:
 		c.Attempt, c.MovedTo, c.Unsure = 0, "", 0
 		c.ReasonClosed, c.Hurry, c.RestUntil = true, true, time.Time{}
+		if c.Phase == PhaseRecovering {
+			// The attempt under way is the first of the new ones.
+			c.Attempt, c.Hurry = 1, false
+		}
 		if c.Phase == PhaseRetired {
 			c.Phase = PhaseQuarantined
 			d.sayOnMark()

@@ -51,6 +51,8 @@ func newDrive(t *rapid.T, key device.Key, served bool) *drive {
 		p.Mode = quarantine.ModeObserve
 	}
 	p.Forget = 6 * time.Hour
+	p.Recover = rapid.IntRange(0, 3).Draw(t, "recover") > 0
+	p.Attempts, p.AttemptPause, p.AttemptPauseMax, p.CanaryWithin = 3, 10*time.Minute, time.Hour, 20*time.Minute
 	return &drive{
 		run:    &run{t: t, w: newWorld(key, served), c: quarantine.Case{Device: key}, p: p, now: start},
 		faults: []string{fatalFault, majorFault, suspectFault, appError, "", "something else"},
@@ -194,6 +196,8 @@ func (d *drive) actions() map[string]func(*rapid.T) {
 	}
 	if w.key.Path() == device.PathPlugin {
 		d.pluginActions(actions)
+	} else {
+		d.recoveryActions(actions)
 	}
 	if !d.calm {
 		actions["the mark is deleted by hand"] = func(*rapid.T) {

@@ -38,6 +38,10 @@ type run struct {
 	ask *quarantine.AskRestriction
 	// permit is the question that is under way, whether a mark would have a permit.
 	permit *quarantine.AskPermit
+	// tend, clean and turn are what is asked about an attempt at recovery.
+	tend  *quarantine.Tend
+	clean *quarantine.CleanUp
+	turn  *quarantine.AskReturn
 
 	// watch holds what the watch has yet to deliver, in order; told everything
 	// that it ever delivered of Pods.
@@ -110,6 +114,18 @@ func (r *run) perform() {
 		case quarantine.AskPermit:
 			if r.permit == nil {
 				r.permit = &c
+			}
+		case quarantine.Tend:
+			if r.tend == nil {
+				r.tend = &c
+			}
+		case quarantine.CleanUp:
+			if r.clean == nil && r.tend == nil {
+				r.clean = &c
+			}
+		case quarantine.AskReturn:
+			if r.turn == nil {
+				r.turn = &c
 			}
 		}
 	}
@@ -207,10 +223,11 @@ func (r *run) delivers() {
 // settle ends everything that is under way and delivers everything that is known.
 func (r *run) settle() {
 	for range 100 {
-		if r.mark == nil && r.look == nil && r.ask == nil && len(r.watch) == 0 {
+		if r.mark == nil && r.look == nil && r.ask == nil && !r.tends() && len(r.watch) == 0 {
 			return
 		}
 		r.askAnswers()
+		r.tendAnswers()
 		r.markRuns()
 		r.markAnswers()
 		r.lookReads()
@@ -242,6 +259,9 @@ func (r *run) passes(d time.Duration) {
 	}
 	r.t.Fatalf("deadlines without end at %s", r.now)
 }
+
+// tends tells whether something about an attempt at recovery is asked.
+func (r *run) tends() bool { return r.tend != nil || r.clean != nil || r.turn != nil }
 
 func (r *run) underWay() []time.Time {
 	var since []time.Time
@@ -284,7 +304,7 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 				fail("the case ended while its mark was being written")
 			}
 		case quarantine.MarkLifting:
-			if answer.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone && after.End != quarantine.EndHealthBack {
+			if answer.Outcome != quarantine.OutcomeLifted || after.End != quarantine.EndGone && after.End != quarantine.EndHealthBack && after.End != quarantine.EndReleased {
 				fail("the case ended before its mark was lifted")
 			}
 		}
@@ -298,15 +318,16 @@ func (r *run) checkStep(before, after quarantine.Case, owed []quarantine.Command
 			if r.p.Mode == quarantine.ModeObserve {
 				fail("%T in mode observe", command)
 			}
-			if _, ok := command.(quarantine.LiftMark); ok && after.Phase != quarantine.PhaseGone && after.Phase != quarantine.PhaseRestricted {
+			if _, ok := command.(quarantine.LiftMark); ok && !slices.Contains([]quarantine.Phase{quarantine.PhaseGone, quarantine.PhaseRestricted, quarantine.PhaseRecovering}, after.Phase) {
 				fail("a mark is lifted in phase %s", after.Phase)
 			}
 		}
 	}
 	if after.Open() && after.Waiting == quarantine.WaitingForNothing && after.NextWake(r.now).IsZero() &&
-		len(owed) == 0 && r.mark == nil && r.look == nil && r.ask == nil {
+		len(owed) == 0 && r.mark == nil && r.look == nil && r.ask == nil && !r.tends() {
 		fail("the case is stuck in silence")
 	}
+	r.checkRecovery(before, after, owed, fail)
 	if looked, ok := e.(quarantine.Looked); ok && looked.Presence != nil && r.w.key.Path() == device.PathPlugin {
 		r.checkList(before, after, looked, fail)
 	}
@@ -395,6 +416,7 @@ func withoutBookkeeping(c quarantine.Case) quarantine.Case {
 	c.Notices, c.NoticeSeq, c.Words = nil, 0, nil
 	c.Looks, c.LookAt, c.LookAfter, c.LookHeld, c.DoubtedAt = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	c.Mark.Tries, c.Mark.RetryAt = 0, time.Time{}
+	c.CleanAt, c.CleanTries = time.Time{}, 0
 	return c
 }
 

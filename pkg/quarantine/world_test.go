@@ -50,6 +50,8 @@ type world struct {
 	// full tells whether as many devices are kept out already as may be.
 	full   bool
 	driver quarantine.DriverSign
+	// proof is what becomes of attempts at recovery.
+	proof proof
 	// published counts how often the driver made its slices anew.
 	published int
 }
@@ -73,7 +75,7 @@ type node struct {
 func newWorld(key device.Key, served bool) *world {
 	return &world{
 		key: key, served: served && key.Path() == device.PathDRA, listed: true, complete: true, hardware: oldCard,
-		node: node{ready: true}, others: 3,
+		node: node{ready: true}, others: 3, proof: soundProof(),
 	}
 }
 
