@@ -8,6 +8,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
+	"unicode"
 )
 
 // form is what a text has to look like.
@@ -26,6 +28,7 @@ func forms() map[string]form {
 		"listen": {"an address to listen on, host:port or :port; port 0 takes a free one", checkListen},
 		"name":   {"a Kubernetes name: lower-case letters, digits and dashes, at most 63", checkName},
 		"url":    {"an address that begins with http:// or https://", checkURL},
+		"image":  {"an image such as registry.example.com/sickbay:1.0, without spaces", checkImage},
 		"given":  {"a text that isn't empty", checkGiven},
 	}
 }
@@ -87,6 +90,13 @@ func checkURL(text string) error {
 	}
 	if address.Scheme != "http" && address.Scheme != "https" || address.Host == "" {
 		return errors.New("the scheme or the host is missing")
+	}
+	return nil
+}
+
+func checkImage(text string) error {
+	if strings.ContainsFunc(text, unicode.IsSpace) || strings.HasPrefix(text, "/") || strings.Contains(text, "://") {
+		return errors.New("no name of an image")
 	}
 	return nil
 }

@@ -115,6 +115,14 @@ func TestAWrongValueIsRefusedWithItsNameTheValueAndWhatIsAllowed(t *testing.T) {
 			"SICKBAY_KUBE_QPS", "NaN",
 			`SICKBAY_KUBE_QPS="NaN": want a number, from 1 to 10000 (not a number)`,
 		},
+		"an image with a space": {
+			"SICKBAY_PROBE_IMAGE", "sickbay: dev",
+			`SICKBAY_PROBE_IMAGE="sickbay: dev": want an image such as registry.example.com/sickbay:1.0, without spaces (no name of an image)`,
+		},
+		"a namespace that can't be one": {
+			"SICKBAY_PROBE_NAMESPACE", "Sickbay_Probe",
+			`SICKBAY_PROBE_NAMESPACE="Sickbay_Probe": want a Kubernetes name: lower-case letters, digits and dashes, at most 63 (not a DNS label)`,
+		},
 		"an address without a port": {
 			"SICKBAY_TEMPORAL_ADDRESS", "temporal",
 			`SICKBAY_TEMPORAL_ADDRESS="temporal": want an address to connect to, host:port (address temporal: missing port in address)`,

@@ -13,6 +13,7 @@ import (
 type Starter struct {
 	Service
 	PolicyPlace
+	ProbePlace
 	Storm
 	SettleQuiet    time.Duration   `split_words:"true" default:"500ms" min:"1ms" max:"1m" desc:"How long nothing may change after the starter began or listed anew, before it compares what it knows and signals."`
 	SettleLimit    time.Duration   `split_words:"true" default:"5s" min:"1ms" max:"10m" desc:"How long it waits for that quiet at most."`

@@ -1,6 +1,6 @@
 // Package policy is what an operator decides about Sickbay, as one object: whether it
-// only observes, how long it waits for what, and how many devices may be out at once;
-// for all devices, for those of a driver, and for those of a class.
+// only observes, how long it waits for what, by what devices are proven healthy, and how
+// many may be out at once; for all devices, for those of a driver, and for those of a class.
 //
 // It owns the object's form (Document), how a text is read (Parse: strict, and all that
 // is wrong at once), and what holds for a device (InForce): what its class says, else
@@ -14,6 +14,11 @@
 //	min,max  bounds of a duration or a number
 //	whole    what a duration has to be a multiple of
 //	oneof    the only values that are allowed, separated by spaces
+//	form     what a text has to look like
+//	items    what each entry of a list has to look like
+//	most     how many entries a list may have
+//	never    what an entry may not be, or begin with
+//	default  what holds where nobody says it, and no variable does
 //	env      the variable that holds where the object says nothing
 //
 // What it must never do:

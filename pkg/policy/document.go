@@ -32,6 +32,7 @@ type Document struct {
 	Incidents      *Incidents       `yaml:"incidents,omitempty" desc:"How long many devices at once are held."`
 	Budgets        *Budgets         `yaml:"budgets,omitempty" desc:"How many devices may be kept out at once."`
 	Nodes          *Nodes           `yaml:"nodes,omitempty" desc:"When a whole node is isolated. It goes by mode above, and not by that of a driver or a class."`
+	Recovery       *Recovery        `yaml:"recovery,omitempty" desc:"By what a device is proven healthy before it is given back."`
 	// Drivers and Classes hold for some of them.
 	Drivers map[string]*Driver `yaml:"drivers,omitempty" desc:"What holds for the devices of single drivers, by the name of the DRA driver or of the device plugin's resource."`
 	Classes map[string]*Class  `yaml:"classes,omitempty" desc:"What holds for the devices of single classes, by the name of the DeviceClass or of the device plugin's resource."`
@@ -42,6 +43,7 @@ type Driver struct {
 	Mode           *quarantine.Mode `yaml:"mode,omitempty" oneof:"observe enforce" desc:"As above, for these devices."`
 	Quarantine     *Quarantine      `yaml:"quarantine,omitempty" desc:"As above, for these devices."`
 	ReportingDelay *Duration        `yaml:"reportingDelay,omitempty" min:"1s" max:"1h" desc:"As above, for these devices."`
+	Recovery       *Recovery        `yaml:"recovery,omitempty" desc:"As above, for these devices."`
 }
 
 // Class is what is said of a class's devices.
@@ -49,6 +51,7 @@ type Class struct {
 	Mode       *quarantine.Mode `yaml:"mode,omitempty" oneof:"observe enforce" desc:"As above, for these devices."`
 	Quarantine *Quarantine      `yaml:"quarantine,omitempty" desc:"As above, for these devices."`
 	Budget     *Limit           `yaml:"budget,omitempty" desc:"How many of the class, in place of budgets.class."`
+	Recovery   *Recovery        `yaml:"recovery,omitempty" desc:"As above, for these devices."`
 }
 
 // Quarantine is the operator's part of quarantine.Policy: each field is that of the same
@@ -102,9 +105,25 @@ type Nodes struct {
 	Isolate      *isolation.Way `yaml:"isolate,omitempty" oneof:"off taint cordon" default:"off" desc:"How a node is isolated: by a taint of Sickbay's with effect NoSchedule, or by a cordon. off isolates none, and gives back those that Sickbay isolated."`
 	Devices      *int           `yaml:"devices,omitempty" min:"1" max:"10000" default:"2" desc:"How many of a node's devices have to be faulty at least, and"`
 	Percent      *float64       `yaml:"percent,omitempty" min:"0.01" max:"100" default:"50" desc:"how many percent of them at least, for the node to be isolated."`
-	Conditions   []string       `yaml:"conditions,omitempty" most:"32" never:"Ready" default:"none" desc:"Conditions of a node that isolate it while they are True, whatever its devices are like."`
+	Conditions   []string       `yaml:"conditions,omitempty" items:"condition" most:"32" never:"Ready" default:"none" desc:"Conditions of a node that isolate it while they are True, whatever its devices are like."`
 	WithoutMarks *bool          `yaml:"withoutMarks,omitempty" oneof:"true false" default:"false" desc:"true: one faulty device isolates its node where nothing can keep a single device out: one of a device plugin, or where DeviceTaintRule isn't served."`
 	Calm         *Duration      `yaml:"calm,omitempty" min:"1s" max:"168h" default:"10m" desc:"How long nothing of this may hold before the node is given back."`
+}
+
+// Recovery is the operator's part of ProbeSettings. What isn't said of a field is nil; an
+// empty list says that there is none.
+type Recovery struct {
+	Class    *string   `yaml:"class,omitempty" form:"class" default:"one by which the device was claimed, or else the class that has its driver's name" desc:"DeviceClass by which Sickbay's own claim asks for the device."`
+	Tolerate *[]string `yaml:"tolerate,omitempty" items:"taint" most:"16" never:"sickbay.dev/" default:"none" desc:"Keys of the driver's own taints that Sickbay's claim may have on the device. Any other keeps it out, and the attempt waits until it is gone."`
+	Probe    *Program  `yaml:"probe,omitempty" desc:"The program that looks for what is wrong with the device. Exit code 0 is passed. It is said as a whole: what a class says of it replaces all that the driver or the policy says."`
+	Canary   *Program  `yaml:"canary,omitempty" desc:"The same, of the small load that runs on the device for a while."`
+}
+
+// Program is what is run on a device in a Pod of Sickbay's.
+type Program struct {
+	Image   *string   `yaml:"image,omitempty" form:"image" default:"Sickbay's own, of SICKBAY_PROBE_IMAGE" desc:"Its image; best one with a digest."`
+	Command *[]string `yaml:"command,omitempty" items:"text" most:"64" default:"the image's own" desc:"Program and first arguments in place of the image's own entrypoint. Only beside an image."`
+	Args    *[]string `yaml:"args,omitempty" items:"text" most:"64" default:"the image's own; of Sickbay's image probe, and for the canary probe --for 5m" desc:"Its arguments."`
 }
 
 // Limit is budget.Limit.

@@ -63,9 +63,9 @@ func (f field) allowed() string {
 	case reflect.Map:
 		return "an object that has a name for each of them"
 	case reflect.Slice:
-		return fmt.Sprintf("a list of at most %s condition types such as KernelDeadlock, without %s", f.tag.Get("most"), f.tag.Get("never"))
+		return fmt.Sprintf("a list of at most %s %s", f.tag.Get("most"), f.item().many)
 	}
-	return "a text"
+	return f.form().allowed
 }
 
 func oneOf(choices []string) string {
@@ -99,6 +99,9 @@ func (f field) read(text string, quoted bool) (reflect.Value, bool) {
 			return reflect.Value{}, false
 		}
 		return reflect.ValueOf(n), true
+	}
+	if f.tag.Get("form") != "" {
+		return reflect.ValueOf(text), f.form().fits(text)
 	}
 	if !slices.Contains(strings.Fields(f.tag.Get("oneof")), text) {
 		return reflect.Value{}, false

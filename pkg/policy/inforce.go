@@ -25,6 +25,9 @@ type Base struct {
 	// Delays are the reporting delays, by driver; under the empty name stands the one
 	// for all that aren't named.
 	Delays map[string]time.Duration
+	// ProbeImage is Sickbay's own image, for what runs on devices that are to be proven
+	// healthy; empty where nothing is proven.
+	ProbeImage string
 	// Set tells which variables are set; nil is none.
 	Set func(variable string) bool
 }
@@ -415,7 +418,7 @@ func (f *InForce) Explain(driver string, classes []string) []Explained {
 		}
 		all = append(all, Explained{"incidents." + field.name, shown(incidents.FieldByName(name)), source})
 	}
-	return append(append(all, f.explainLimits(classes)...), f.explainIsolation()...)
+	return slices.Concat(all, f.explainLimits(classes), f.explainIsolation(), f.explainProbing(driver, classes))
 }
 
 // explainIsolation lists when the node that a device is on is isolated.

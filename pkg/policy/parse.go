@@ -223,10 +223,7 @@ func (r *reader) named(f field, node *yaml.Node, at string, into reflect.Value) 
 	})
 }
 
-// word is a condition's type: a word, with a DNS name before it or without.
-var word = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-
-// list reads a list of words, each once.
+// list reads a list of texts.
 func (r *reader) list(f field, node *yaml.Node, at string, into reflect.Value) {
 	if node.Kind != yaml.SequenceNode {
 		r.fail(node.Line, at, found(node), f.allowed())
@@ -236,19 +233,26 @@ func (r *reader) list(f field, node *yaml.Node, at string, into reflect.Value) {
 		r.fail(node.Line, at, fmt.Sprintf("a list of %d", len(node.Content)), f.allowed())
 		return
 	}
-	var words []string
-	for i, item := range node.Content {
+	item, never := f.item(), f.tag.Get("never")
+	words := []string{}
+	for i, entry := range node.Content {
 		path := fmt.Sprintf("%s[%d]", at, i)
 		switch {
-		case item.Kind != yaml.ScalarNode || item.Tag != "!!str" || len(item.Value) > maxName || !word.MatchString(item.Value):
-			r.fail(item.Line, path, found(item), "a condition's type such as KernelDeadlock")
-		case item.Value == f.tag.Get("never"):
-			r.fail(item.Line, path, found(item), "another condition: a node that is out isn't faulty, and is never isolated for it")
-		case slices.Contains(words, item.Value):
-			r.fail(item.Line, path, found(item)+" once more", "each once")
+		case entry.Kind != yaml.ScalarNode || entry.Tag != "!!str" || !item.fits(entry.Value):
+			r.fail(entry.Line, path, found(entry), item.allowed)
+		case f.tag.Get("items") == "condition" && entry.Value == never:
+			r.fail(entry.Line, path, found(entry), "another condition: a node that is out isn't faulty, and is never isolated for it")
+		case f.tag.Get("items") == "taint" && strings.HasPrefix(entry.Value, never):
+			r.fail(entry.Line, path, found(entry), "a key of the driver's: of Sickbay's marks its claim has the one of its own case, and no other")
+		case f.once() && slices.Contains(words, entry.Value):
+			r.fail(entry.Line, path, found(entry)+" once more", "each once")
 		default:
-			words = append(words, item.Value)
+			words = append(words, entry.Value)
 		}
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.ValueOf(&words))
+		return
 	}
 	into.Set(reflect.ValueOf(words))
 }
@@ -274,12 +278,26 @@ func (r *reader) fits(d *Document) {
 			r.fail(r.lines[at], at, q.RecheckMax.String(), "at least recheckFirst, which is "+q.RecheckFirst.String())
 		}
 	}
+	programs := func(at string, said *Recovery) {
+		if said == nil {
+			return
+		}
+		for name, program := range map[string]*Program{"probe": said.Probe, "canary": said.Canary} {
+			if program != nil && program.Command != nil && program.Image == nil {
+				path := join(join(at, "recovery"), name)
+				r.fail(r.lines[path+".command"], path+".command", "a command without an image", "the image that it is in: Sickbay's own has no other program, and takes args alone")
+			}
+		}
+	}
 	backoff("", d.Quarantine)
+	programs("", d.Recovery)
 	for driver, said := range d.Drivers {
 		backoff("drivers["+driver+"]", said.Quarantine)
+		programs("drivers["+driver+"]", said.Recovery)
 	}
 	for class, said := range d.Classes {
 		backoff("classes["+class+"]", said.Quarantine)
+		programs("classes["+class+"]", said.Recovery)
 	}
 	for at, limit := range d.said() {
 		if limit.None != nil && *limit.None && (limit.Percent != nil || limit.Max != nil || limit.Min != nil) {

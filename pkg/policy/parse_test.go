@@ -40,9 +40,9 @@ func TestAWrongPolicyIsRefusedWithLineFieldAndWhatIsAllowed(t *testing.T) {
 		"a field that there isn't": {head + "quarantine: {grac: 5m}",
 			"line 3: quarantine.grac: no such field; want grace, if that is meant, or one of grace, recheckFirst, recheckMax, hysteresis, stability, lease, coolDown, markRetry, settlePool, settlePoolGone, settleAllocatable, settleNode, forget, flapLimit, flapWindow, proveWithin, probeWithin, canaryWithin, attempts, attemptPause, attemptPauseMax, relapseWatch"},
 		"a field in another place": {head + "grace: 5m\n",
-			"line 3: grace: no such field; want one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, drivers, classes"},
+			"line 3: grace: no such field; want one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, recovery, drivers, classes"},
 		"a field in capitals": {head + "Mode: observe\n",
-			"line 3: Mode: no such field; want mode, if that is meant, or one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, drivers, classes"},
+			"line 3: Mode: no such field; want mode, if that is meant, or one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, recovery, drivers, classes"},
 		"a field that stands twice": {head + "mode: observe\nmode: enforce\n",
 			"line 4: mode: a field that stands in line 3 already; want each once"},
 		"a driver that stands twice": {head + "drivers:\n  gpu.example.com: {mode: observe}\n  gpu.example.com: {mode: enforce}\n",
@@ -57,6 +57,30 @@ func TestAWrongPolicyIsRefusedWithLineFieldAndWhatIsAllowed(t *testing.T) {
 			`line 6: nodes.conditions[1]: "KernelDeadlock" once more; want each once`},
 		"a condition that can't be one": {head + "nodes: {conditions: [a b]}",
 			`line 3: nodes.conditions[0]: "a b"; want a condition's type such as KernelDeadlock`},
+		"a taint of Sickbay's own to tolerate": {head + "recovery: {tolerate: [sickbay.dev/quarantined]}",
+			`line 3: recovery.tolerate[0]: "sickbay.dev/quarantined"; want a key of the driver's: of Sickbay's marks its claim has the one of its own case, and no other`},
+		"a taint with its value": {head + "recovery: {tolerate: [gpu.example.com/xid=79]}",
+			`line 3: recovery.tolerate[0]: "gpu.example.com/xid=79"; want a taint's key such as gpu.example.com/lost`},
+		"every taint": {head + `recovery: {tolerate: ["*"]}`,
+			`line 3: recovery.tolerate[0]: "*"; want a taint's key such as gpu.example.com/lost`},
+		"a taint that stands twice": {head + "recovery: {tolerate: [a/b, a/b]}",
+			`line 3: recovery.tolerate[1]: "a/b" once more; want each once`},
+		"one taint that isn't in a list": {head + "recovery: {tolerate: a/b}",
+			`line 3: recovery.tolerate: "a/b"; want a list of at most 16 taint keys such as gpu.example.com/lost, without those that begin with sickbay.dev/`},
+		"a class that can't be one": {head + "recovery: {class: example.com/gpu}",
+			`line 3: recovery.class: "example.com/gpu"; want the name of a DeviceClass such as gpu.example.com`},
+		"an image with a scheme": {head + "recovery: {probe: {image: https://registry.example.com/diag}}",
+			`line 3: recovery.probe.image: "https://registry.example.com/diag"; want an image such as registry.example.com/tools/diag:1.2 or one with @sha256: and its digest`},
+		"an image of nothing": {head + `recovery: {canary: {image: ""}}`,
+			`line 3: recovery.canary.image: ""; want an image such as registry.example.com/tools/diag:1.2 or one with @sha256: and its digest`},
+		"a command in one text": {head + "recovery: {probe: {image: diag, command: dcgmi diag}}",
+			`line 3: recovery.probe.command: "dcgmi diag"; want a list of at most 64 texts`},
+		"an argument that is a number": {head + "recovery: {probe: {image: diag, args: [diag, -r, 3]}}",
+			`line 3: recovery.probe.args[2]: 3; want a text in quotes, not an empty one`},
+		"a command without its image": {head + "classes:\n  a100:\n    recovery:\n      canary:\n        command: [sleep]\n",
+			`line 7: classes[a100].recovery.canary.command: a command without an image; want the image that it is in: Sickbay's own has no other program, and takes args alone`},
+		"a program that there isn't": {head + "recovery: {prober: {image: diag}}",
+			"line 3: recovery.prober: no such field; want probe, if that is meant, or one of class, tolerate, probe, canary"},
 		"a way to isolate that there isn't": {head + "nodes: {isolate: drain}", `line 3: nodes.isolate: "drain"; want off, taint or cordon`},
 		"a mode that is a truth":            {head + "mode: true", `line 3: mode: true; want observe or enforce`},
 		"a mode of nothing":                 {head + "mode:\n", `line 3: mode: nothing; want observe or enforce`},
@@ -77,8 +101,8 @@ func TestAWrongPolicyIsRefusedWithLineFieldAndWhatIsAllowed(t *testing.T) {
 		"a list in place of an object":      {head + "drivers: [gpu.example.com]", "line 3: drivers: a list; want an object that has a name for each of them"},
 		"a text in place of an object":      {head + "quarantine: short", `line 3: quarantine: "short"; want an object with any of grace, recheckFirst, recheckMax, hysteresis, stability, lease, coolDown, markRetry, settlePool, settlePoolGone, settleAllocatable, settleNode, forget, flapLimit, flapWindow, proveWithin, probeWithin, canaryWithin, attempts, attemptPause, attemptPauseMax, relapseWatch`},
 		"an object in place of a value":     {head + "mode: {a: b}", "line 3: mode: an object; want observe or enforce"},
-		"a driver of which nothing is said": {head + "drivers: {gpu.example.com: }", "line 3: drivers[gpu.example.com]: nothing; want an object with any of mode, quarantine, reportingDelay"},
-		"a budget of a driver":              {head + "drivers: {gpu.example.com: {budget: {max: 1}}}", "line 3: drivers[gpu.example.com].budget: no such field; want one of mode, quarantine, reportingDelay"},
+		"a driver of which nothing is said": {head + "drivers: {gpu.example.com: }", "line 3: drivers[gpu.example.com]: nothing; want an object with any of mode, quarantine, reportingDelay, recovery"},
+		"a budget of a driver":              {head + "drivers: {gpu.example.com: {budget: {max: 1}}}", "line 3: drivers[gpu.example.com].budget: no such field; want one of mode, quarantine, reportingDelay, recovery"},
 		"a driver's name in capitals":       {head + "drivers: {GPU: {mode: observe}}", "line 3: drivers[GPU]: a name that none of the drivers can have; want one such as gpu.example.com or example.com/gpu"},
 		"a name of any length":              {head + "classes: {" + strings.Repeat("a", 400) + ": {mode: observe}}", "line 3: classes[" + strings.Repeat("a", 40) + "…]: a name that none of the classes can have; want one such as gpu.example.com or example.com/gpu"},
 		"an alias":                          {head + "quarantine: &q {grace: 5m}\ndrivers: {a: {quarantine: *q}}", "line 4: drivers[a].quarantine: an alias (*q); want an object with any of grace, recheckFirst, recheckMax, hysteresis, stability, lease, coolDown, markRetry, settlePool, settlePoolGone, settleAllocatable, settleNode, forget, flapLimit, flapWindow, proveWithin, probeWithin, canaryWithin, attempts, attemptPause, attemptPauseMax, relapseWatch"},
@@ -188,16 +212,28 @@ budgets:
   tenant: {percent: 50, min: 2}
   node: {max: 2}
   pace: 30s
+recovery:
+  tolerate: [gpu.example.com/unmonitored, gpu.example.com/lost]
+  canary: {args: [probe, --for, 30m]}
 drivers:
   gpu.example.com:
     mode: enforce
     quarantine: {grace: 3m}
     reportingDelay: 5m
+    recovery:
+      class: whole-gpus
+      tolerate: []
+      probe:
+        image: registry.example.com:5000/vendor/diag:4.5
+        command: [/bin/sh, -c]
+        args: ["check -r 1\ncheck -r 2\n"]
 classes:
   a100:
     mode: observe
     quarantine: {coolDown: 1h}
     budget: {percent: 2}
+    recovery:
+      canary: {image: "load@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
   example.com/fpga:
     budget: {max: 2}
   any:

@@ -33,7 +33,7 @@ func writeRows(out io.Writer, of reflect.Type, at string) error {
 			return err
 		}
 		// What is said of some devices has the fields of what is said of all.
-		if section && !(at != "" && of == reflect.TypeFor[Quarantine]()) {
+		if section && !(at != "" && (of == reflect.TypeFor[Quarantine]() || of == reflect.TypeFor[Recovery]())) {
 			if err := writeRows(out, of, path); err != nil {
 				return err
 			}
