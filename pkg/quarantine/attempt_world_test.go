@@ -205,19 +205,22 @@ func (d *drive) recoveryActions(actions map[string]func(*rapid.T)) {
 func (d *drive) restsToTry() []quarantine.Waiting {
 	w, c := d.w, d.c
 	p := &w.proof
-	needs := func(v quarantine.Waiting) []quarantine.Waiting {
-		return []quarantine.Waiting{v}
+	needs := func(v ...quarantine.Waiting) []quarantine.Waiting {
+		if p.stuck {
+			v = append(v, quarantine.WaitingForCleanUp)
+		}
+		return v
 	}
 	switch {
 	case d.p.Mode == quarantine.ModeObserve || !d.p.Recover:
 		return needs(quarantine.WaitingForRecovery)
 	case w.out(), p.trouble != "", p.ends == quarantine.JobLost, p.elsewhere:
 		// It is tried again and again: between two tries it waits under the same name.
-		return []quarantine.Waiting{quarantine.WaitingForProbe, quarantine.WaitingForDriver, quarantine.WaitingForGates, quarantine.WaitingForCleanUp}
+		return needs(quarantine.WaitingForProbe, quarantine.WaitingForDriver, quarantine.WaitingForGates)
 	case p.blocked, p.health == device.Unknown, w.faulty():
-		return []quarantine.Waiting{quarantine.WaitingForDriver, quarantine.WaitingForGates}
+		return needs(quarantine.WaitingForDriver, quarantine.WaitingForGates)
 	case p.stuck:
-		return needs(quarantine.WaitingForCleanUp)
+		return needs()
 	case c.Phase == quarantine.PhaseQuarantined && !c.ReasonClosed && c.Reason.Closes == "operator":
 		return needs(quarantine.WaitingForOperator)
 	case p.waiting:

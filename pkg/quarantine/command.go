@@ -133,7 +133,7 @@ func (d *decision) owed() []Command {
 		}
 		commands = append(commands, look)
 	}
-	if r := c.Recovery; r != nil && c.Phase == PhaseRecovering && !r.Granted && !r.TendAt.After(d.now) {
+	if r := c.Recovery; r != nil && c.Phase == PhaseRecovering && !r.Granted && c.Mark.State == MarkInForce && !r.TendAt.After(d.now) {
 		commands = append(commands, Tend{
 			Device: c.Device, Node: c.Node, Epoch: c.Epoch, Attempt: c.Attempt, Token: r.Token, Gate: r.Gate, Hardware: c.Incarnation,
 			Asked: d.now, Deadline: r.Deadline, Health: r.Health, Job: r.Job,

@@ -75,14 +75,17 @@ func (d *decision) beginAttempt() {
 	c.LeaseUntil = later(c.LeaseUntil, d.now.Add(d.p.Lease))
 	c.Recovery = &Recovery{Token: c.Token, Began: d.now}
 	d.enterGate(GateEvidence)
-	d.sayOnMark()
+	if c.Unsure == 0 {
+		// The mark says so already of one that is made again.
+		d.sayOnMark()
+	}
 	d.notify(NoticePhase, false, fmt.Sprintf("attempt %d of %d to prove it healthy begins", c.Attempt, d.p.Attempts))
 }
 
 // enterGate goes on to a gate.
 func (d *decision) enterGate(gate Gate) {
 	r := d.c.Recovery
-	r.Gate, r.GateBegan, r.TendAt = gate, d.now, d.now
+	r.Gate, r.GateBegan, r.TendAt, r.Tended = gate, d.now, d.now, time.Time{}
 	r.Job, r.Report, r.Trouble, r.Blocked, r.GoodAt = JobNone, "", "", nil, time.Time{}
 	switch limit := d.gateLimit(gate); {
 	case limit > 0:
@@ -228,10 +231,18 @@ func (d *decision) stepRecovering() {
 		d.enterGone()
 	case r.Granted:
 		d.stepReturn()
+	case c.Mark.State == MarkRefused:
+		d.endAttempt(VerdictUnsure, "its mark isn't in force: "+c.Mark.Detail)
 	case !r.Deadline.IsZero() && !r.Deadline.After(d.now):
 		d.stepOverdue()
 	default:
-		d.stepGate()
+		for range Gates {
+			gate := r.Gate
+			d.stepGate()
+			if c.Recovery == nil || r.Gate == gate {
+				break
+			}
+		}
 	}
 	if c.Phase == PhaseRecovering && !c.LeaseUntil.After(d.now) {
 		// It has been looked at all the time.
@@ -367,9 +378,10 @@ func (d *decision) endAttempt(verdict Verdict, evidence string) {
 	c.RestUntil = d.now.Add(pause)
 	c.CoolUntil = d.now
 	c.LeaseUntil = later(c.LeaseUntil, later(c.RestUntil, d.now.Add(d.p.Lease)))
-	if c.Mark.State == MarkNone {
+	switch {
+	case c.Mark.State == MarkNone:
 		d.wantMark()
-	} else {
+	case verdict == VerdictFailed, c.Mark.State != MarkInForce:
 		d.keepMark()
 	}
 	d.lookBy(d.now.Add(min(slipping, d.p.RecheckFirst)))
