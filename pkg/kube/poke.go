@@ -51,6 +51,9 @@ const (
 // runs, or it has been poked as often as it can be.
 var ErrNotPoked = errors.New("not poked")
 
+// ErrNoAnswer is wrapped where a kubelet was asked and didn't answer in time.
+var ErrNoAnswer = errors.New("didn't answer")
+
 // ErrPokedMeanwhile is wrapped where somebody else changed the Pod's spec first.
 var ErrPokedMeanwhile = errors.New("somebody else was first")
 
@@ -59,14 +62,35 @@ type Poker struct {
 	client    kubernetes.Interface
 	namespace string
 	limit     time.Duration
+	pokeable
 }
+
+// pokeable are the Pods that are poked: those with a label, which a controller of a kind
+// makes anew if they end.
+type pokeable struct {
+	// what they are called, the label and the kind of the controller.
+	what, label, owner string
+	// component of deploy/ grants it.
+	component string
+}
+
+var (
+	watchPods = pokeable{what: "watch Pod", label: WatchLabel, owner: "DaemonSet", component: "watch"}
+	// The Pods that have a device through an attempt at recovery are poked alike.
+	holdPods = pokeable{what: "Pod", label: LabelAttempt, owner: "Job", component: "recovery"}
+)
 
 // NewPoker returns nil without a namespace: there are no watch Pods then.
 func NewPoker(client kubernetes.Interface, namespace string) *Poker {
 	if namespace == "" {
 		return nil
 	}
-	return &Poker{client: client, namespace: namespace, limit: pokeLimit}
+	return &Poker{client: client, namespace: namespace, limit: pokeLimit, pokeable: watchPods}
+}
+
+// newHoldPoker pokes the Pods of attempts at recovery.
+func newHoldPoker(client kubernetes.Interface, namespace string) *Poker {
+	return &Poker{client: client, namespace: namespace, limit: pokeLimit, pokeable: holdPods}
 }
 
 // Poked is what came of poking the watch Pods that report on a device.
@@ -148,6 +172,13 @@ func (p *Poker) pods(ctx context.Context, labelled labels.Set, selected fields.S
 	return pods, nil
 }
 
+// hold pokes a Pod and waits until its kubelet has taken that in, or for a few seconds.
+func (p *Poker) hold(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
+	defer cancel()
+	return p.acknowledged(ctx, pod)
+}
+
 // acknowledged pokes a Pod and waits until its kubelet has taken that in.
 func (p *Poker) acknowledged(ctx context.Context, pod *corev1.Pod) error {
 	generation, err := p.Poke(ctx, pod)
@@ -174,7 +205,7 @@ func (p *Poker) acknowledged(ctx context.Context, pod *corev1.Pod) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("the kubelet of node %s didn't answer for Pod %s/%s within %s", pod.Spec.NodeName, pod.Namespace, pod.Name, p.limit)
+			return fmt.Errorf("the kubelet of node %s %w for Pod %s/%s within %s", pod.Spec.NodeName, ErrNoAnswer, pod.Namespace, pod.Name, p.limit)
 		case <-timer.C:
 		}
 		pause = min(2*pause, 200*time.Millisecond)
@@ -185,10 +216,10 @@ func (p *Poker) acknowledged(ctx context.Context, pod *corev1.Pod) error {
 func (p *Poker) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	now, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get watch Pod %s/%s: %w", p.namespace, pod.Name, err)
+		return nil, fmt.Errorf("get %s %s/%s: %w", p.what, p.namespace, pod.Name, err)
 	}
 	if now.UID != pod.UID {
-		return nil, fmt.Errorf("watch Pod %s/%s was made anew", p.namespace, pod.Name)
+		return nil, fmt.Errorf("%s %s/%s was made anew", p.what, p.namespace, pod.Name)
 	}
 	return now, nil
 }
@@ -216,16 +247,16 @@ func (p *Poker) Poke(ctx context.Context, pod *corev1.Pod) (generation int64, er
 		{"add", "/spec/activeDeadlineSeconds", deadline},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("poke watch Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return 0, fmt.Errorf("poke %s %s/%s: %w", p.what, pod.Namespace, pod.Name, err)
 	}
 	poked, err := p.client.CoreV1().Pods(p.namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return 0, fmt.Errorf("poke watch Pod %s/%s: %w; deploy/components/watch grants it", pod.Namespace, pod.Name, err)
+		return 0, fmt.Errorf("poke %s %s/%s: %w; deploy/components/%s grants it", p.what, pod.Namespace, pod.Name, err, p.component)
 	case apierrors.IsInvalid(err):
-		return 0, fmt.Errorf("poke watch Pod %s/%s: %w: %w", pod.Namespace, pod.Name, ErrPokedMeanwhile, err)
+		return 0, fmt.Errorf("poke %s %s/%s: %w: %w", p.what, pod.Namespace, pod.Name, ErrPokedMeanwhile, err)
 	case err != nil:
-		return 0, fmt.Errorf("poke watch Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return 0, fmt.Errorf("poke %s %s/%s: %w", p.what, pod.Namespace, pod.Name, err)
 	}
 	return poked.Generation, nil
 }
@@ -233,23 +264,23 @@ func (p *Poker) Poke(ctx context.Context, pod *corev1.Pod) (generation int64, er
 // next is the deadline that a poke gives the Pod.
 func (p *Poker) next(pod *corev1.Pod) (int64, error) {
 	not := func(why string) (int64, error) {
-		return 0, fmt.Errorf("watch Pod %s/%s is %w: %s", pod.Namespace, pod.Name, ErrNotPoked, why)
+		return 0, fmt.Errorf("%s %s/%s is %w: %s", p.what, pod.Namespace, pod.Name, ErrNotPoked, why)
 	}
 	owner := metav1.GetControllerOf(pod)
 	switch deadline := pod.Spec.ActiveDeadlineSeconds; {
 	case pod.Namespace != p.namespace:
 		return not("it isn't in namespace " + p.namespace)
-	case pod.Labels[WatchLabel] == "":
-		return not("it has no label " + WatchLabel)
-	case owner == nil || owner.Kind != "DaemonSet":
+	case pod.Labels[p.label] == "":
+		return not("it has no label " + p.label)
+	case owner == nil || owner.Kind != p.owner:
 		// Whoever made it by hand may mean its deadline.
-		return not("no DaemonSet owns it")
+		return not("no " + p.owner + " owns it")
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
 		return not("it doesn't run")
 	case deadline == nil:
 		return firstDeadline, nil
 	case *deadline <= lastDeadline:
-		return not(fmt.Sprintf("its deadline is down to %d s; delete it, and its DaemonSet makes another", *deadline))
+		return not(fmt.Sprintf("its deadline is down to %d s; delete it, and its %s makes another", *deadline, p.owner))
 	default:
 		return *deadline - 1, nil
 	}
