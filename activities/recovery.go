@@ -40,8 +40,12 @@ func (r *Recovery) Tend(ctx context.Context, task devicewf.Task[quarantine.Tend]
 	if !r.Enforce(t.Device, task.Classes) {
 		return quarantine.Tended{Token: t.Token, Gate: t.Gate, Asked: t.Asked, Trouble: "this worker runs in mode observe for this device and makes nothing"}, nil
 	}
+	settings := r.Settings(t.Device, task.Classes)
+	if settings.Class == "" && len(task.Classes) > 0 {
+		settings.Class = task.Classes[0] // one that is known to admit the device
+	}
 	defer beat(ctx)()
-	tended, err := r.Attempts.Tend(ctx, t, r.Settings(t.Device, task.Classes))
+	tended, err := r.Attempts.Tend(ctx, t, settings)
 	attributes := []slog.Attr{
 		slog.String("device", t.Device.String()), slog.Int64("epoch", t.Epoch), slog.Int64("attempt", t.Token), slog.String("gate", string(t.Gate)),
 	}

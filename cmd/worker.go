@@ -69,20 +69,21 @@ func runWorker(ctx context.Context, streams Streams) error {
 		return err
 	}
 	worker, err := workers.New(workers.Options{
-		Temporal:    temporal,
-		Namespace:   set.Temporal.Namespace,
-		TaskQueue:   set.Temporal.TaskQueue,
-		Kubernetes:  cluster.typed,
-		Dynamic:     cluster.untyped,
-		Discovery:   cluster.typed.Discovery(),
-		Policy:      held.watch.Current,
-		Catalogue:   catalogue,
-		Logger:      logger,
-		Registerer:  told.Registry,
-		Tracer:      told.Tracer,
-		Directory:   shown,
-		Poker:       kube.NewPoker(cluster.typed, set.WatchNamespace),
-		StopTimeout: set.StopTimeout,
+		Temporal:       temporal,
+		Namespace:      set.Temporal.Namespace,
+		TaskQueue:      set.Temporal.TaskQueue,
+		Kubernetes:     cluster.typed,
+		Dynamic:        cluster.untyped,
+		Discovery:      cluster.typed.Discovery(),
+		Policy:         held.watch.Current,
+		Catalogue:      catalogue,
+		Logger:         logger,
+		Registerer:     told.Registry,
+		Tracer:         told.Tracer,
+		Directory:      shown,
+		ProbeNamespace: set.ProbeNamespace,
+		Poker:          kube.NewPoker(cluster.typed, set.WatchNamespace),
+		StopTimeout:    set.StopTimeout,
 	})
 	if err != nil {
 		return err

@@ -88,6 +88,10 @@ func subjectOf(command any) (key device.Key, node string) {
 		return c.Device, c.Node
 	case quarantine.AskPermit:
 		return c.Device, c.Node
+	case quarantine.Tend:
+		return c.Device, c.Node
+	case quarantine.CleanUp:
+		return c.Device, ""
 	}
 	return device.Key{}, ""
 }

@@ -39,7 +39,7 @@ import (
 const discoveryTTL = time.Minute
 
 // Options is what a worker needs. All fields are required but StopTimeout,
-// Poker and Directory.
+// ProbeNamespace, Poker and Directory.
 type Options struct {
 	Temporal   client.Client
 	Namespace  string
@@ -60,6 +60,8 @@ type Options struct {
 	Incidents activities.Restrictions
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
+	// ProbeNamespace is where devices are proven healthy; empty is nowhere.
+	ProbeNamespace string
 	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
 	Poker *kube.Poker
 	// StopTimeout is how long running activities may take to finish once the
@@ -195,6 +197,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.PutMark)), activity.RegisterOptions{Name: devicewf.ActivityPutMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.LiftMark)), activity.RegisterOptions{Name: devicewf.ActivityLiftMark})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, k.Look)), activity.RegisterOptions{Name: devicewf.ActivityLook})
+	w.registerRecovery(sdk)
 	restriction := &activities.Restriction{Logger: o.Logger, Incidents: &activities.Upgrades{
 		Lister: permitswf.NewClient(o.Temporal, o.TaskQueue), Then: o.Incidents,
 		Grace: func(key device.Key) time.Duration { return w.policyOf(key, nil).Grace },

@@ -57,9 +57,7 @@ func (p *attempt) readHealth(ctx context.Context, holder *corev1.Pod, poke bool)
 		switch {
 		case err == nil:
 			acknowledged = true
-		case errors.Is(err, ErrNoAnswer):
-			p.tended.NodeOut = err.Error()
-		case errors.Is(err, ErrNotPoked), apierrors.IsForbidden(err):
+		case errors.Is(err, ErrNoAnswer), errors.Is(err, ErrNotPoked), apierrors.IsForbidden(err):
 			p.tended.Trouble = err.Error()
 		default:
 			return err

@@ -21,6 +21,9 @@ const (
 
 	ActivityAskRestriction = "AskRestriction"
 	ActivityAskPermit      = "AskPermit"
+
+	ActivityTend    = "Tend"
+	ActivityCleanUp = "CleanUp"
 )
 
 // Failures that no retry can mend; activities use them as error types.
@@ -30,7 +33,8 @@ const (
 
 // Commands are those that activities perform.
 type Commands interface {
-	quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction | quarantine.AskPermit
+	quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction | quarantine.AskPermit |
+		quarantine.Tend | quarantine.CleanUp
 }
 
 // Task is what an activity is given: a command, and the trace of its epoch.
