@@ -79,8 +79,14 @@ func (c *cluster) mostMarks() (stop func() int) {
 // and after it those that waited are read anew and let in one by one. Case 19, each row, and
 // never: what went bad and recovered while all was paused is marked at its end.
 func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
-	const devices = 12
-	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 2, devices/2)
+	const devices, rack = 12, 48
+	c := start(t, stack.Options{
+		Kubernetes: "1.37", Temporal: true,
+		DynamicConfig: map[string]any{"limit.historyCount.suggestContinueAsNew": 80},
+	}, 2, devices/2)
+	if err := c.nodes.Add(t.Context(), simnode.MakeNode("rack-0", rack)); err != nil {
+		t.Fatal(err)
+	}
 	for n := range devices {
 		if _, err := c.nodes.Place(t.Context(), "default", fmt.Sprintf("train-%d", n), fmt.Sprintf("node-%d", n%2), fmt.Sprintf("gpu-%d", n/2)); err != nil {
 			t.Fatal(err)
@@ -92,8 +98,8 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	bounds := func(limit string) []string {
 		return append(fastEnvironment(), "SICKBAY_BUDGET_CLASS="+limit, "SICKBAY_BUDGET_PACE=2s")
 	}
-	c.process("worker-a", "worker", "", bounds("25%")...)
-	c.process("worker-b", "worker", "", bounds("25%")...)
+	c.process("worker-a", "worker", "", bounds("5%")...)
+	c.process("worker-b", "worker", "", bounds("5%")...)
 	c.process("starter", "starter", "", append(starterEnvironment(), "SICKBAY_CROWD_DEVICES=1000")...)
 	o := c.operator()
 	o.wants("before anything was bad", o.types(o.binary, "budgets"), 0, "No budget is in use")
@@ -102,7 +108,7 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 		c.set(key(n), corev1.ResourceHealthStatusUnhealthy, fallenOff)
 	}
 	o.awaitMarks("three are kept out, and seven wait", 3, 7, 20*time.Second)
-	o.wants("the budgets", o.types(o.binary, "budgets"), 0, "class/gpu.example.com", "25%", "3 of the 3 that class/gpu.example.com allows are in force")
+	o.wants("the budgets", o.types(o.binary, "budgets"), 0, "class/gpu.example.com", "5%", "3 of the 3 that class/gpu.example.com allows are in force")
 	held := c.waiting(o, 0)
 	c.awaitCase(held, "waits in sight", func(s quarantine.Case) error {
 		if s.Waiting != quarantine.WaitingForPermit || s.Mark.State != quarantine.MarkHeld {
@@ -198,6 +204,51 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 		}
 		return err
 	})
+
+	// Many at once have their marks made ahead of their cases, within the same bounds.
+	c.burstOf("rack-0", rack, 30)
+}
+
+// burstOf has all devices of a node go bad at once, and wants marks to be made ahead of
+// their cases, until so many are kept out as may be and never more.
+func (c *cluster) burstOf(node string, devices, allowed int) {
+	c.t.Helper()
+	var names []string
+	for n := range devices {
+		names = append(names, fmt.Sprintf("gpu-%d", n))
+		if _, err := c.nodes.Place(c.t.Context(), "default", fmt.Sprintf("%s-%d", node, n), node, names[n]); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	most := c.mostMarks()
+	var breaking sync.WaitGroup
+	for _, name := range names {
+		breaking.Go(func() {
+			if _, err := c.nodes.Set(c.t.Context(), node, name, corev1.ResourceHealthStatusUnhealthy, fallenOff); err != nil {
+				c.t.Error(err)
+			}
+		})
+	}
+	breaking.Wait()
+	c.eventually("the budget is used up", 30*time.Second, func(ctx context.Context) error {
+		rules, err := c.rules(ctx)
+		if err == nil && len(rules) != allowed {
+			err = fmt.Errorf("%d marks, want %d", len(rules), allowed)
+		}
+		return err
+	})
+	c.eventually("marks are made ahead of their cases", 20*time.Second, func(context.Context) error {
+		lines := c.logged("starter", "many faults at once: marks made ahead of their cases")
+		for _, line := range lines {
+			if made, _ := line["marks"].(float64); made > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%v", lines)
+	})
+	if n := most(); n != allowed {
+		c.t.Errorf("at most %d were kept out at once, and %d may be", n, allowed)
+	}
 }
 
 // waiting is the device whose turn is next but skip.

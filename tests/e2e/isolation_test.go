@@ -149,10 +149,14 @@ func (c *cluster) awaitMetric(address, line string) {
 // so, with the reason on it; nothing new is scheduled there, what somebody takes off by hand
 // is put back, another way is changed to, and without the marks it is given back. Somebody
 // else's cordon stays theirs. A node whose Lease stands still is left alone, whatever the
-// API says of it; back again, it is isolated for its own condition, which the record names.
+// API says of it; back again, it is isolated for its own condition, which the record names, and
+// an operator's word has it given back all the same.
 // Taken out of the policy, it is given back.
 func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
-	c := startWith(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 2, 2, deploy.Enforce, deploy.NodeIsolation)
+	c := startWith(t, stack.Options{
+		Kubernetes: "1.37", Temporal: true,
+		DynamicConfig: map[string]any{"limit.historyCount.suggestContinueAsNew": 80},
+	}, 2, 2, deploy.Enforce, deploy.NodeIsolation)
 	var keys []device.Key
 	for n := range 4 {
 		node, gpu := fmt.Sprintf("node-%d", n/2), fmt.Sprintf("gpu-%d", n%2)
@@ -242,7 +246,10 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 
 	// The other node is out by now, and nothing isolates it, whatever is written there.
 	c.awaitMetric(starter, `sickbay_nodes_out{verdict="Outage"} 1`)
-	c.patchNode("node-1", `{"status":{"conditions":[{"type":"GpuRackFault","status":"True","reason":"BackplaneDown","message":"slot 3"}]}}`, "status")
+	rackFault := func(status string) {
+		c.patchNode("node-1", `{"status":{"conditions":[{"type":"GpuRackFault","status":"`+status+`","reason":"BackplaneDown","message":"slot 3"}]}}`, "status")
+	}
+	rackFault("True")
 	recovered := time.Now()
 	if err := c.nodes.Recover(t.Context(), "node-1"); err != nil {
 		t.Fatal(err)
@@ -253,6 +260,34 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 			t.Errorf("node-1 was isolated at %v, while it was out: %v", line["time"], line)
 		}
 	}
+
+	// An operator has it given back although its condition holds. It is left alone until
+	// that doesn't hold any more; what comes then is new.
+	lift := isolation.Message{Verb: isolation.VerbLift, Actor: "oncall@example.com", Reason: "the rack is fine, the detector isn't"}
+	if _, err := own.Send(t.Context(), "node-1", lift); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitNode("node-1 is given back on an operator's word", "node-1", givenBack(false))
+	c.eventually("node-1 is left alone", 20*time.Second, func(ctx context.Context) error {
+		state, err := own.State(ctx, "node-1")
+		if err == nil && state.Isolation.Phase != isolation.Spared {
+			err = fmt.Errorf("it is %s", state.Isolation.Phase)
+		}
+		return err
+	})
+	if _, err := own.Send(t.Context(), "node-1", lift); err == nil || !strings.Contains(err.Error(), "it is lifted already") {
+		t.Errorf("lifted twice: %v", err)
+	}
+	rackFault("False")
+	c.eventually("it is over with node-1", 40*time.Second, func(ctx context.Context) error {
+		state, err := own.State(ctx, "node-1")
+		if err == nil && state.Isolation.Open() {
+			err = fmt.Errorf("it is %s", state.Isolation.Phase)
+		}
+		return err
+	})
+	rackFault("True")
+	c.awaitNode("node-1 is isolated for a new fault", "node-1", isolatedBy(isolation.Cordon, recovered, "GpuRackFault is True"))
 
 	// Taken out of the policy, what is Sickbay's goes, and what is others' stays.
 	c.govern(budgets)

@@ -52,8 +52,8 @@ func TestRecordedNodesReplay(t *testing.T) {
 		})
 	}
 	for _, event := range []string{
-		"EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED", "EVENT_TYPE_TIMER_FIRED", "EVENT_TYPE_TIMER_CANCELED", "EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES",
-		`"name": "report"`, `"name": "LookNode"`, `"name": "IsolateNode"`, `"name": "ReleaseNode"`, `"name": "AnnounceNode"`,
+		"EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW", "EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED", "EVENT_TYPE_TIMER_FIRED", "EVENT_TYPE_TIMER_CANCELED", "EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES",
+		`"name": "report"`, `"name": "lift"`, `"name": "LookNode"`, `"name": "IsolateNode"`, `"name": "ReleaseNode"`, `"name": "AnnounceNode"`,
 	} {
 		if !strings.Contains(all.String(), event) {
 			t.Errorf("no run of the corpus has %s", event)
