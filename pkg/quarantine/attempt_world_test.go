@@ -60,7 +60,7 @@ func (w *world) tend(c quarantine.Tend, now time.Time) quarantine.Tended {
 	}
 	m := p.made[c.Token]
 	if m == nil {
-		m = &made{pod: w.start("attempt-"+itoa(int(c.Token%1_000_000)), true, p.health, p.message, now), jobs: map[quarantine.Gate]quarantine.JobState{}}
+		m = &made{pod: w.start("attempt-"+itoa(int(c.Token)), true, p.health, p.message, now), jobs: map[quarantine.Gate]quarantine.JobState{}}
 		p.made[c.Token] = m
 	}
 	t.Claim, t.Pod = "sickbay-1", w.reading(w.pods[m.pod]).Pod
@@ -103,6 +103,10 @@ func (w *world) cleanUp(c quarantine.CleanUp, now time.Time) quarantine.Cleaned 
 func (r *run) tendAnswers() {
 	if r.tend != nil {
 		answer := r.w.tend(*r.tend, r.now)
+		if said := answer.Reading; said != nil && said.Health == r.tend.Health && answer.Job == r.tend.Job {
+			// The answer waits for news.
+			r.now = r.now.Add(20 * time.Second)
+		}
 		r.tend = nil
 		r.tell(answer)
 	}
@@ -209,6 +213,9 @@ func (d *drive) restsToTry() []quarantine.Waiting {
 		if p.stuck {
 			v = append(v, quarantine.WaitingForCleanUp)
 		}
+		if w.forbidden || w.foreign || w.mark != nil && (!w.intact || w.mark.Epoch != c.Epoch) {
+			v = append(v, quarantine.WaitingForMark)
+		}
 		return v
 	}
 	switch {
@@ -219,14 +226,10 @@ func (d *drive) restsToTry() []quarantine.Waiting {
 		return needs(quarantine.WaitingForProbe, quarantine.WaitingForDriver, quarantine.WaitingForGates)
 	case p.blocked, p.health == device.Unknown, w.faulty():
 		return needs(quarantine.WaitingForDriver, quarantine.WaitingForGates)
-	case p.stuck:
-		return needs()
 	case c.Phase == quarantine.PhaseQuarantined && !c.ReasonClosed && c.Reason.Closes == "operator":
 		return needs(quarantine.WaitingForOperator)
 	case p.waiting:
 		return needs(quarantine.WaitingForTurn)
-	case w.forbidden, w.foreign, w.mark != nil && (!w.intact || w.mark.Epoch != c.Epoch):
-		return needs(quarantine.WaitingForMark)
 	}
-	return nil
+	return needs()
 }

@@ -213,10 +213,6 @@ func (d *drive) passesFairly(by time.Duration) {
 	for range 2000 {
 		if d.mark != nil || d.look != nil || d.ask != nil || d.permit != nil || d.tends() || len(d.watch) > 0 {
 			d.now = d.now.Add(50 * time.Millisecond)
-			if d.tend != nil && d.tend.Job == quarantine.JobRunning {
-				// The answer waits for news.
-				d.now = d.now.Add(20 * time.Second)
-			}
 			d.settleOnce()
 			continue
 		}

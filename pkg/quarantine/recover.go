@@ -31,11 +31,11 @@ func (d *decision) mayTry() bool {
 	case c.LookedAt.IsZero() || c.LookedAt.Before(c.LookAfter):
 		// A claim that slipped past the mark is a holder, and a look finds it.
 		return false
-	case d.needsWord() != "" || c.Litter != 0:
+	case d.needsWord() != "" || c.Litter != 0 || d.calledBad():
 		return false
 	case c.Hurry:
 		return true
-	case d.calledBad() || c.RestUntil.After(d.now):
+	case c.RestUntil.After(d.now):
 		return false
 	case c.Attempt == 0 && c.Evidence().Live() && d.value() == device.Healthy:
 		// The driver takes it back.
@@ -381,8 +381,10 @@ func (d *decision) endAttempt(verdict Verdict, evidence string) {
 	switch {
 	case c.Mark.State == MarkNone:
 		d.wantMark()
-	case verdict == VerdictFailed, c.Mark.State != MarkInForce:
+	case c.Mark.State == MarkLifting:
 		d.keepMark()
+	case verdict == VerdictFailed:
+		d.sayOnMark()
 	}
 	d.lookBy(d.now.Add(min(slipping, d.p.RecheckFirst)))
 	text := fmt.Sprintf("attempt %d ended at gate %s: %s; tried again from %s on", c.Last.Attempt, r.Gate, evidence, stamp(c.RestUntil))
@@ -505,6 +507,8 @@ func (d *decision) waitingToTry() Waiting {
 	switch {
 	case !d.recovers():
 		return WaitingForRecovery
+	case c.Mark.outdated():
+		return WaitingForMark
 	case d.needsWord() != "":
 		return WaitingForOperator
 	case c.Litter != 0:

@@ -248,7 +248,7 @@ func (r *run) passes(d time.Duration) {
 		}
 		next := r.c.NextWake(r.now)
 		if next.IsZero() || next.After(end) {
-			r.now = end
+			r.now = latest(r.now, end)
 			return
 		}
 		r.now = next
@@ -262,6 +262,13 @@ func (r *run) passes(d time.Duration) {
 
 // tends tells whether something about an attempt at recovery is asked.
 func (r *run) tends() bool { return r.tend != nil || r.clean != nil || r.turn != nil }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
 
 func (r *run) underWay() []time.Time {
 	var since []time.Time
