@@ -32,7 +32,9 @@ type ProbePlace struct {
 
 // Base is what holds where a policy says nothing.
 func (g Governing) Base(r Reporting) policy.Base {
-	return policy.Base{Quarantine: g.Quarantine(), Incidents: g.Storms(), Limits: g.Limits(), Delays: r.ReportingDelay, ProbeImage: g.ProbeImage, Set: isSet}
+	held := g.Quarantine()
+	held.Recover = g.ProbeNamespace != "" && g.ProbeImage != ""
+	return policy.Base{Quarantine: held, Incidents: g.Storms(), Limits: g.Limits(), Delays: r.ReportingDelay, ProbeImage: g.ProbeImage, Set: isSet}
 }
 
 func isSet(variable string) bool {

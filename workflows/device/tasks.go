@@ -24,6 +24,8 @@ const (
 
 	ActivityTend    = "Tend"
 	ActivityCleanUp = "CleanUp"
+
+	ActivityAskReturn = "AskReturn"
 )
 
 // Failures that no retry can mend; activities use them as error types.
@@ -34,7 +36,7 @@ const (
 // Commands are those that activities perform.
 type Commands interface {
 	quarantine.PutMark | quarantine.LiftMark | quarantine.Look | quarantine.Announce | quarantine.AskRestriction | quarantine.AskPermit |
-		quarantine.Tend | quarantine.CleanUp
+		quarantine.Tend | quarantine.CleanUp | quarantine.AskReturn
 }
 
 // Task is what an activity is given: a command, and the trace of its epoch.
@@ -53,6 +55,10 @@ type tasks struct {
 	announce *task
 	ask      *task
 	permit   *task
+	// attempt tends to an attempt at recovery, or removes what was made for one: never
+	// both at once, so that nothing is made behind the back of who removes it.
+	attempt *task
+	turn    *task
 }
 
 type task struct {
@@ -62,7 +68,7 @@ type task struct {
 }
 
 func (t *tasks) busy() bool {
-	return t.mark != nil || t.look != nil || t.announce != nil || t.ask != nil || t.permit != nil
+	return t.mark != nil || t.look != nil || t.announce != nil || t.ask != nil || t.permit != nil || t.attempt != nil || t.turn != nil
 }
 
 // perform starts what is owed and not under way.
@@ -89,6 +95,18 @@ func (r *runner) perform(owed []quarantine.Command) {
 			if r.tasks.permit == nil {
 				r.tasks.permit = r.askPermit(c)
 			}
+		case quarantine.Tend:
+			if r.tasks.attempt == nil {
+				r.tasks.attempt = r.tend(c)
+			}
+		case quarantine.CleanUp:
+			if r.tasks.attempt == nil {
+				r.tasks.attempt = r.cleanUp(c)
+			}
+		case quarantine.AskReturn:
+			if r.tasks.turn == nil {
+				r.tasks.turn = r.askReturn(c)
+			}
 		case quarantine.Announce:
 			// Announcing waits for the mark, so that it says how that went and
 			// never delays it, but not until decisions pile up.
@@ -99,17 +117,17 @@ func (r *runner) perform(owed []quarantine.Command) {
 	}
 }
 
-// marksOf are the marks among what is owed.
-func marksOf(owed []quarantine.Command) []quarantine.Command {
+// only are the commands of one kind among what is owed.
+func only[C quarantine.Command](owed []quarantine.Command) []quarantine.Command {
 	return slices.DeleteFunc(slices.Clone(owed), func(c quarantine.Command) bool {
-		_, isMark := c.(quarantine.PutMark)
-		return !isMark
+		_, is := c.(C)
+		return !is
 	})
 }
 
 // await adds the ends of all tasks to a selector.
 func (t *tasks) await(selector workflow.Selector, r *runner) {
-	for _, slot := range []**task{&t.mark, &t.look, &t.announce, &t.ask, &t.permit} {
+	for _, slot := range []**task{&t.mark, &t.look, &t.announce, &t.ask, &t.permit, &t.attempt, &t.turn} {
 		current := *slot
 		if current == nil {
 			continue

@@ -20,6 +20,9 @@ const (
 	// longHistory is the history length at which a run ends in any case, well
 	// below the server's own suggestion at 4,096 events.
 	longHistory = 2000
+	// rulesOfRecovery are the first by which a run that ends says what it decided while
+	// something slow is under way.
+	rulesOfRecovery = 5
 )
 
 // Knobs are the worker's settings as far as the workflow depends on them. They
@@ -129,7 +132,10 @@ func (r *runner) run() error {
 			r.perform(r.owed)
 		case r.knobs.Policy.Rules > 0 && r.tasks.busy() && r.Case.Mark.State == quarantine.MarkWanted:
 			// A device that has yet to be kept out doesn't wait for the end of a look.
-			r.perform(marksOf(r.owed))
+			r.perform(only[quarantine.PutMark](r.owed))
+		case r.knobs.Policy.Rules >= rulesOfRecovery && (r.tasks.look != nil || r.tasks.attempt != nil):
+			// What an operator said is on record soon, however long it takes to read.
+			r.perform(only[quarantine.Announce](r.owed))
 		}
 		r.show()
 		if r.quiet() {
