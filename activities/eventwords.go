@@ -60,6 +60,9 @@ func eventOf(key device.Key, n quarantine.Notice) (kind, reason, message string)
 	if n.Severity != "" {
 		state += " (" + n.Severity + ")"
 	}
+	if n.Gate != "" {
+		what += ", because it would skip gate " + string(n.Gate)
+	}
 	message = fmt.Sprintf("device %s: %s; %s", key, what, state)
 	if len(message) > maxEvent {
 		message = message[:maxEvent]

@@ -270,6 +270,7 @@ func (p *page) caseFields(s listing.Story) []field {
 		{"last look", []string{p.moment(c.LookedAt)}},
 		{"mark", []string{s.MarkText}},
 		{"operators said", p.words(c.Words)},
+		{"refused", p.refusedWords(c.RefusedWords)},
 		{"hardware", hardware(c)},
 		{"workflow", given(d.Workflow)}, p.uiField(s), {"trace", given(s.Trace)},
 	}
@@ -307,7 +308,19 @@ func given(text string) []string {
 func (p *page) words(words []quarantine.Word) []string {
 	var all []string
 	for _, w := range words {
-		all = append(all, fmt.Sprintf("%s by %s, %s: %s", w.Verb, w.Actor, p.moment(w.At), w.Reason))
+		said := w.Reason
+		if w.Ticket != "" {
+			said += ", ticket " + w.Ticket
+		}
+		all = append(all, fmt.Sprintf("%s by %s, %s: %s", w.Verb, w.Actor, p.moment(w.At), said))
+	}
+	return all
+}
+
+func (p *page) refusedWords(words []quarantine.RefusedWord) []string {
+	var all []string
+	for _, w := range words {
+		all = append(all, fmt.Sprintf("%s by %s, %s: %s", w.Verb, w.Actor, p.moment(w.At), w.Text))
 	}
 	return all
 }

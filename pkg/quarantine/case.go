@@ -152,8 +152,10 @@ type Case struct {
 	LookAfter time.Time `json:"lookAfter,omitzero"`
 	LookHeld  time.Time `json:"lookHeld,omitzero"`
 
-	// Words are the operators' words that are still of use.
-	Words []Word `json:"words,omitempty"`
+	// Words are the operators' words that are still of use, RefusedWords the last that
+	// were refused.
+	Words        []Word        `json:"words,omitempty"`
+	RefusedWords []RefusedWord `json:"refusedWords,omitempty"`
 
 	// Notices wait to be announced; NoticeSeq numbers them.
 	Notices   []Notice `json:"notices,omitempty"`
@@ -314,6 +316,7 @@ func (c Case) clone() Case {
 	c.Reports = slices.Clone(c.Reports)
 	c.Holders = slices.Clone(c.Holders)
 	c.Words = slices.Clone(c.Words)
+	c.RefusedWords = slices.Clone(c.RefusedWords)
 	c.Notices = slices.Clone(c.Notices)
 	c.Flaps = slices.Clone(c.Flaps)
 	c.Around.Classes = slices.Clone(c.Around.Classes)

@@ -35,6 +35,9 @@ var Verbs = [...]Verb{VerbRelease, VerbRepaired, VerbRetire, VerbQuarantine, Ver
 // maxWords bounds the operators' words that a case remembers.
 const maxWords = 8
 
+// maxRefusedWords bounds the refusals that a case shows.
+const maxRefusedWords = 3
+
 // maxExtension bounds what one extend may add, so that a record stays one that is
 // looked at again.
 const maxExtension = 30 * 24 * time.Hour
@@ -47,9 +50,31 @@ type Message struct {
 	Reason string `json:"reason"`
 	// For is how long an extend or a quarantine lasts; zero means the policy's lease.
 	For time.Duration `json:"for,omitempty"`
+	// Epoch is that of the case that is meant; zero means the open one.
+	Epoch int64 `json:"epoch,omitempty"`
+	// Ticket is where a repair is on record, e.g. at the vendor's.
+	Ticket string `json:"ticket,omitempty"`
+	// Force asks for a release past the gates. It is always refused, and with what
+	// the gates have found out.
+	Force bool `json:"force,omitempty"`
 	// Malformed is set when the payload could not be read; it is refused on
 	// record and never dropped.
 	Malformed string `json:"malformed,omitempty"`
+	// Before is set when rules before rulesOfRecovery could not read the payload, and
+	// what they said: by these it was refused.
+	Before string `json:"before,omitempty"`
+	// Sent says where Temporal has the message, by which the sender is found.
+	Sent Sent `json:"sent,omitzero"`
+}
+
+// Sent is where Temporal has an operator's message: it is the so-manyth signal, or the
+// so-manyth update, of its name in a run of the case's workflow. The server noted there
+// who sent it.
+type Sent struct {
+	Run    string `json:"run,omitempty"`
+	Verb   Verb   `json:"verb,omitempty"`
+	Update bool   `json:"update,omitempty"`
+	Nth    int    `json:"nth,omitempty"`
 }
 
 // Word is a message that was accepted.
@@ -57,7 +82,24 @@ type Word struct {
 	Verb   Verb      `json:"verb"`
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason"`
+	Ticket string    `json:"ticket,omitempty"`
 	At     time.Time `json:"at"`
+}
+
+// RefusedWord is a message that was refused, and why.
+type RefusedWord struct {
+	Verb  Verb      `json:"verb"`
+	Actor string    `json:"actor"`
+	Text  string    `json:"text"`
+	At    time.Time `json:"at"`
+}
+
+// OnRecord tells whether a refusal of the message is put on record if it came by update,
+// whose sender hears of it in any case: who it is and what is meant can be told, and there
+// is an open case whose record it is. What came by signal is always put on record.
+func OnRecord(c Case, m Message) bool {
+	return c.Open() && m.Malformed == "" && strings.TrimSpace(m.Actor) != "" && strings.TrimSpace(m.Reason) != "" &&
+		cost(m.Actor) <= maxName && cost(m.Reason) <= maxReason
 }
 
 // Refuse says why a message can't be accepted now, or nil. The text names the
@@ -80,8 +122,18 @@ func Refuse(c Case, m Message) error {
 		return refuse("actor is %d bytes long; want at most %d", cost(m.Actor), maxName)
 	case cost(m.Reason) > maxReason:
 		return refuse("reason is %d bytes long; want at most %d", cost(m.Reason), maxReason)
+	case cost(m.Ticket) > maxName:
+		return refuse("ticket is %d bytes long; want at most %d", cost(m.Ticket), maxName)
 	case !c.Open() && m.Verb != VerbQuarantine:
 		return refuse("the device has no open case")
+	case m.Epoch != 0 && !c.Open():
+		return refuse("it is for epoch %d, and the device has no open case; leave the epoch out to open one", m.Epoch)
+	case m.Epoch != 0 && m.Epoch != c.Epoch:
+		return refuse("it is for epoch %d, and the open case is of epoch %d; look at that one, and send it again if it is meant", m.Epoch, c.Epoch)
+	case m.Ticket != "" && m.Verb != VerbRepaired:
+		return refuse("ticket goes with repaired; say it in the reason")
+	case m.Force && m.Verb != VerbRelease:
+		return refuse("force goes with release, and even that skips no gate")
 	}
 	return refuseInPhase(c, m, refuse)
 }
@@ -98,6 +150,12 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 			return refuse("it is retired; send repaired once it is")
 		case c.Phase == PhaseGone:
 			return refuse("it is gone; the case goes on when it is listed again")
+		case m.Force && c.wantsWord(VerbRelease):
+			return refuse("release skips no gate, forced or not: %s; its reason is closed by this word: send it without force", c.barrier())
+		case m.Force:
+			return refuse("release skips no gate, forced or not: %s", c.barrier())
+		case c.Phase == PhaseRecovering && !c.wantsWord(VerbRelease):
+			return refuse("an attempt is under way, and release skips no gate: %s", c.barrier())
 		}
 	case VerbRepaired:
 		switch c.Phase {
@@ -107,7 +165,9 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 			return refuse("it is only restricted, because its health isn't known; send release where nobody holds it")
 		}
 	case VerbRetire:
-		if c.Phase != PhaseQuarantined && c.Phase != PhaseRestricted {
+		switch c.Phase {
+		case PhaseQuarantined, PhaseRestricted, PhaseRecovering:
+		default:
 			return refuse("it is %s; only a quarantined or restricted device can be retired", c.Phase)
 		}
 	case VerbQuarantine:
@@ -118,7 +178,9 @@ func refuseInPhase(c Case, m Message, refuse func(string, ...any) error) error {
 			return refuse("for is %s; want a positive duration, at most %s; what lasts longer is extended, or retired", m.For, maxExtension)
 		}
 	case VerbExtend:
-		if c.Phase != PhaseQuarantined && c.Phase != PhaseRetired && c.Phase != PhaseRestricted {
+		switch c.Phase {
+		case PhaseQuarantined, PhaseRetired, PhaseRestricted, PhaseRecovering:
+		default:
 			return refuse("it is %s and its record has no lease", c.Phase)
 		}
 		if m.For < 0 || m.For > maxExtension {
@@ -184,22 +246,46 @@ func holdersAdvice(c Case) string {
 	return advice
 }
 
+// refusedWord puts a message on record that was refused.
+func (d *decision) refusedWord(m Message, why error) {
+	c := &d.c
+	actor := m.Actor
+	if actor == "" {
+		actor = "unnamed"
+	}
+	d.notifyAs(actor, NoticeRefused, true, why.Error())
+	notice := &c.Notices[len(c.Notices)-1]
+	notice.Sent = m.Sent
+	if m.Verb == VerbRelease && (m.Force || c.Phase == PhaseRecovering) {
+		notice.Gate = c.barred()
+	}
+	if !c.Open() {
+		return
+	}
+	c.RefusedWords = append(c.RefusedWords, RefusedWord{Verb: m.Verb, Actor: notice.Actor, Text: notice.Text, At: d.now})
+	if extra := len(c.RefusedWords) - maxRefusedWords; extra > 0 {
+		c.RefusedWords = c.RefusedWords[extra:]
+	}
+}
+
 // message takes in an operator's word.
 func (d *decision) message(m Message) {
 	c := &d.c
+	if d.p.Rules < rulesOfRecovery && m.Before != "" {
+		m.Malformed = m.Before
+	}
 	if err := Refuse(*c, m); err != nil {
-		actor := m.Actor
-		if actor == "" {
-			actor = "unnamed"
-		}
-		d.notifyAs(actor, NoticeRefused, true, err.Error())
+		d.refusedWord(m, err)
 		return
 	}
 	d.seen = fmt.Sprintf("%s: %s", m.Verb, m.Reason)
+	if m.Ticket != "" {
+		d.seen = fmt.Sprintf("%s, ticket %s: %s", m.Verb, m.Ticket, m.Reason)
+	}
 	if m.Verb == VerbQuarantine {
 		d.byHand(m)
 	}
-	c.Words = append(c.Words, Word{Verb: m.Verb, Actor: m.Actor, Reason: m.Reason, At: d.now})
+	c.Words = append(c.Words, Word{Verb: m.Verb, Actor: m.Actor, Reason: m.Reason, Ticket: m.Ticket, At: d.now})
 	if extra := len(c.Words) - maxWords; extra > 0 {
 		c.Words = c.Words[extra:]
 	}
@@ -214,6 +300,9 @@ func (d *decision) message(m Message) {
 			c.OnTrial = true
 			text = "release accepted: nobody holds the device, so nobody can say that it is well; it may be allocated once more, and its next holder's report decides"
 		}
+		if c.Phase == PhaseRecovering {
+			text = "release accepted: it is the word that closes the reason; the attempt under way goes on, and skips no gate"
+		}
 	case VerbRepaired:
 		c.Attempt, c.MovedTo, c.Unsure = 0, "", 0
 		c.ReasonClosed, c.Hurry, c.RestUntil = true, true, time.Time{}
@@ -226,6 +315,9 @@ func (d *decision) message(m Message) {
 			d.sayOnMark()
 		}
 		text = "repaired accepted: attempts start over; the device stays out until the gates are passed"
+		if m.Ticket != "" {
+			text = fmt.Sprintf("repaired accepted, ticket %s: attempts start over; the device stays out until the gates are passed", m.Ticket)
+		}
 	case VerbRetire:
 		if c.Phase != PhaseRetired {
 			d.stopAttempt("retired by an operator")
@@ -245,6 +337,7 @@ func (d *decision) message(m Message) {
 		text = fmt.Sprintf("lease extended until %s", stamp(c.LeaseUntil))
 	}
 	d.notifyAs(m.Actor, NoticeMessage, true, text)
+	c.Notices[len(c.Notices)-1].Sent = m.Sent
 }
 
 // handHolds tells whether an operator's hand keeps the device out still.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/pkg/reason"
 )
 
 // stages are cases in each phase, by the steps that lead there.
@@ -112,6 +113,168 @@ func TestAnOperatorsWordIsAcceptedOrRefusedWithItsReason(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// attempted is a case that has been at its gates.
+func attempted(change func(*quarantine.Case)) quarantine.Case {
+	c := quarantine.Case{
+		Device: gpu, Phase: quarantine.PhaseRecovering, Waiting: quarantine.WaitingForGates, Epoch: 1772352000000, Attempt: 2,
+		Reason: reason.Match{Code: "XidFallenOffBus", Closes: reason.ClosesByGates}, LeaseUntil: start.Add(hour),
+		Mark: quarantine.Mark{State: quarantine.MarkInForce, Name: "sickbay-gpu-3"},
+		Recovery: &quarantine.Recovery{
+			Gate: quarantine.GateCanary, GateBegan: start, Job: quarantine.JobRunning, Health: device.Healthy, HealthAt: start,
+		},
+		Last: &quarantine.Attempted{Attempt: 1, Counted: true, Result: quarantine.GateResult{
+			Gate: quarantine.GateProbe, Verdict: quarantine.VerdictFailed, Ended: start.Add(-hour), Evidence: "exit code 1: 7 of 8 links are up",
+		}},
+	}
+	change(&c)
+	return c
+}
+
+// Proves a part of R4. However an operator asks for it, a release skips no gate: who asks
+// is told which one is under way or failed, and what it found. Only where the reason waits
+// for an operator's word is it taken, as that word. Another epoch's is refused, with both.
+func TestWhoAsksForAReleaseIsToldWhichGateItWouldSkip(t *testing.T) {
+	const (
+		name   = "gpu.example.com/anvil-07/gpu-3"
+		failed = "gate Probe failed in attempt 1 at 2026-03-01T07:00:00Z: exit code 1: 7 of 8 links are up"
+		under  = "gate Canary is under way since 2026-03-01T08:00:00Z: its program is Running; before that, " + failed
+	)
+	release := quarantine.Message{Verb: quarantine.VerbRelease}
+	forced := quarantine.Message{Verb: quarantine.VerbRelease, Force: true}
+	repaired := quarantine.Message{Verb: quarantine.VerbRepaired, Ticket: "RMA-7"}
+	as := func() quarantine.Case { return attempted(func(*quarantine.Case) {}) }
+	quarantined := func(c *quarantine.Case) {
+		c.Phase, c.Waiting, c.Recovery = quarantine.PhaseQuarantined, quarantine.WaitingForCoolDown, nil
+	}
+	byWord := func(closes reason.Closes) quarantine.Case {
+		return attempted(func(c *quarantine.Case) {
+			c.Reason.Closes, c.Recovery.Gate, c.Last = closes, quarantine.GateReason, nil
+		})
+	}
+	gate := func(change func(*quarantine.Recovery)) quarantine.Case {
+		return attempted(func(c *quarantine.Case) { c.Last = nil; change(c.Recovery) })
+	}
+	rows := map[string]struct {
+		c    quarantine.Case
+		m    quarantine.Message
+		want string
+		gate quarantine.Gate
+	}{
+		"a release while a gate is under way":  {as(), release, "an attempt is under way, and release skips no gate: " + under, quarantine.GateCanary},
+		"a forced one":                         {as(), forced, "release skips no gate, forced or not: " + under, quarantine.GateCanary},
+		"a forced one after an attempt failed": {attempted(quarantined), forced, "release skips no gate, forced or not: " + failed, quarantine.GateProbe},
+		"a release after an attempt failed":    {attempted(quarantined), release, "", ""},
+		"a forced one before any attempt": {
+			attempted(func(c *quarantine.Case) { quarantined(c); c.Last = nil }), forced,
+			"release skips no gate, forced or not: gate Evidence is the first, and no attempt was made yet; the case is Quarantined, WaitingForCoolDown", quarantine.GateEvidence,
+		},
+		"a forced one while a gate can't be tried": {
+			gate(func(r *quarantine.Recovery) {
+				r.Gate, r.Job, r.Trouble = quarantine.GateProbe, quarantine.JobStarting, "its image can't be pulled"
+			}), forced,
+			"release skips no gate, forced or not: gate Probe is under way since 2026-03-01T08:00:00Z: it can't be tried: its image can't be pulled", quarantine.GateProbe,
+		},
+		"a forced one while its driver says Unknown": {
+			gate(func(r *quarantine.Recovery) {
+				r.Gate, r.Job, r.Health, r.Message = quarantine.GateEvidence, quarantine.JobNone, device.Unknown, "no answer"
+			}), forced,
+			"release skips no gate, forced or not: gate Evidence is under way since 2026-03-01T08:00:00Z: its driver says Unknown at 2026-03-01T08:00:00Z (no answer)", quarantine.GateEvidence,
+		},
+		"a forced one in the stability window": {
+			gate(func(r *quarantine.Recovery) { r.Gate, r.Stable = quarantine.GateStability, sec }), forced,
+			"release skips no gate, forced or not: gate Stability is under way since 2026-03-01T08:00:00Z: healthy and fresh for 1s so far", quarantine.GateStability,
+		},
+		"a release that the reason waits for": {byWord(reason.ClosesByOperator), release, "", ""},
+		"a release that the reason waited for": {
+			attempted(func(c *quarantine.Case) { c.Reason.Closes, c.ReasonClosed = reason.ClosesByOperator, true }), release,
+			"an attempt is under way, and release skips no gate: " + under, quarantine.GateCanary,
+		},
+		"a forced one where it is the word":         {byWord(reason.ClosesByOperator), forced, "release skips no gate, forced or not: gate Reason is under way since 2026-03-01T08:00:00Z: it waits for release; its reason is closed by this word: send it without force", quarantine.GateReason},
+		"a release where a repair is what is asked": {byWord(reason.ClosesByRepair), release, "an attempt is under way, and release skips no gate: gate Reason is under way since 2026-03-01T08:00:00Z: it waits for repaired", quarantine.GateReason},
+		"repaired where it is what is asked":        {byWord(reason.ClosesByRepair), repaired, "", ""},
+		"repaired during an attempt":                {as(), repaired, "", ""},
+		"retire during an attempt":                  {as(), quarantine.Message{Verb: quarantine.VerbRetire}, "", ""},
+		"extend during an attempt":                  {as(), quarantine.Message{Verb: quarantine.VerbExtend}, "", ""},
+		"for this epoch":                            {attempted(quarantined), quarantine.Message{Verb: quarantine.VerbRelease, Epoch: 1772352000000}, "", ""},
+		"for another epoch": {
+			attempted(quarantined), quarantine.Message{Verb: quarantine.VerbRelease, Epoch: 1772351999999},
+			"it is for epoch 1772351999999, and the open case is of epoch 1772352000000; look at that one, and send it again if it is meant", "",
+		},
+		"for an epoch of a device without a case": {
+			quarantine.Case{Device: gpu}, quarantine.Message{Verb: quarantine.VerbQuarantine, Epoch: 7},
+			"it is for epoch 7, and the device has no open case; leave the epoch out to open one", "",
+		},
+		"after the release":            {attempted(func(c *quarantine.Case) { c.Phase = quarantine.PhaseReleased }), release, "the device has no open case", ""},
+		"repaired after the release":   {attempted(func(c *quarantine.Case) { c.Phase = quarantine.PhaseReleased }), repaired, "the device has no open case", ""},
+		"a ticket with another word":   {attempted(quarantined), quarantine.Message{Verb: quarantine.VerbExtend, Ticket: "RMA-7"}, "ticket goes with repaired; say it in the reason", ""},
+		"force with another word":      {attempted(quarantined), quarantine.Message{Verb: quarantine.VerbRetire, Force: true}, "force goes with release, and even that skips no gate", ""},
+		"a ticket that is a long text": {attempted(quarantined), quarantine.Message{Verb: quarantine.VerbRepaired, Ticket: strings.Repeat("x", 257)}, "ticket is 257 bytes long; want at most 256", ""},
+	}
+	for sentence, r := range rows {
+		t.Run(sentence, func(t *testing.T) {
+			r.m.Actor, r.m.Reason = "oncall@example.com", "reseated the card"
+			want := r.want
+			if want != "" {
+				want = fmt.Sprintf("%s refused for %s: %s", r.m.Verb, name, want)
+			}
+			got := ""
+			if err := quarantine.Refuse(r.c, r.m); err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Fatalf("the sender reads\n%q, want\n%q", got, want)
+			}
+			if !r.c.Open() || want == "" {
+				return
+			}
+			p := enforce()
+			p.Recover = true
+			after, _ := quarantine.Decide(r.c, r.m, start, p)
+			refused, shown := after.Notices[len(after.Notices)-1], after.RefusedWords[len(after.RefusedWords)-1]
+			if refused.Kind != quarantine.NoticeRefused || refused.Gate != r.gate || !refused.Alert || refused.Actor != r.m.Actor {
+				t.Errorf("on record as %+v", refused)
+			}
+			if shown.Verb != r.m.Verb || shown.Actor != r.m.Actor || shown.Text != refused.Text {
+				t.Errorf("the case shows %+v", shown)
+			}
+			if after.Mark != r.c.Mark || after.Phase != r.c.Phase {
+				t.Errorf("a refused message changed the case: %s, mark %s", after.Phase, after.Mark.State)
+			}
+		})
+	}
+}
+
+// Proves a part of R4. What earlier rules refused because they didn't know it is refused
+// by them still: a recorded run goes on as it did.
+func TestEarlierRulesRefuseWhatTheyDidNotKnow(t *testing.T) {
+	for rules, want := range map[int]quarantine.NoticeKind{4: quarantine.NoticeRefused, quarantine.Rules: quarantine.NoticeMessage} {
+		l := live(t, gpu, enforce())
+		l.run(unheld(step{minute, says(quarantine.VerbRetire)}))
+		l.p.Rules = rules
+		l.heard = nil
+		l.tell(always(quarantine.Message{
+			Verb: quarantine.VerbRepaired, Actor: "oncall@example.com", Reason: "replaced the riser", Ticket: "RMA-7", Before: `unknown field "ticket"`,
+		}))
+		if len(l.heard) != 1 || l.heard[0].Kind != want {
+			t.Errorf("by rules %d it is on record as %+v, want %s", rules, l.heard, want)
+		}
+	}
+}
+
+// Proves a part of R4. The ticket of a repair is in the case and in the trail.
+func TestTheTicketOfARepairIsOnRecord(t *testing.T) {
+	l := live(t, gpu, enforce())
+	l.run(unheld(step{minute, says(quarantine.VerbRetire)}))
+	l.heard = nil
+	l.tell(always(quarantine.Message{Verb: quarantine.VerbRepaired, Actor: "oncall@example.com", Reason: "replaced the riser", Ticket: "RMA-7"}))
+	if word := l.c.Words[len(l.c.Words)-1]; word.Ticket != "RMA-7" {
+		t.Errorf("the case remembers %+v", word)
+	}
+	if len(l.heard) != 1 || !strings.Contains(l.heard[0].Text, "RMA-7") || !strings.Contains(l.heard[0].Seen, "RMA-7") {
+		t.Errorf("on record: %+v", l.heard)
 	}
 }
 

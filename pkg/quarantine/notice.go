@@ -52,6 +52,10 @@ type Notice struct {
 	Catalogue string `json:"catalogue,omitempty"`
 	Actor     string `json:"actor"`
 	Seen      string `json:"seen,omitempty"`
+	// Sent is where Temporal has the operator's message that was taken or refused.
+	Sent Sent `json:"sent,omitzero"`
+	// Gate is the one that a release was refused at.
+	Gate Gate `json:"gate,omitempty"`
 	// Left is the phase that the decision ended, and Stayed how long that lasted.
 	Left   Phase         `json:"left,omitempty"`
 	Stayed time.Duration `json:"stayed,omitempty"`

@@ -420,7 +420,7 @@ func (r *run) checkRepeated(after quarantine.Case, e quarantine.Event) {
 // often and when it is looked and tried, what was announced, and the operator's
 // words, each of which counts.
 func withoutBookkeeping(c quarantine.Case) quarantine.Case {
-	c.Notices, c.NoticeSeq, c.Words = nil, 0, nil
+	c.Notices, c.NoticeSeq, c.Words, c.RefusedWords = nil, 0, nil, nil
 	c.Looks, c.LookAt, c.LookAfter, c.LookHeld, c.DoubtedAt = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	c.Mark.Tries, c.Mark.RetryAt = 0, time.Time{}
 	c.CleanAt, c.CleanTries = time.Time{}, 0

@@ -19,7 +19,6 @@ import (
 
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
-	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
 // Names on the wire. They are part of what operators type and of recorded
@@ -274,7 +273,7 @@ func (c *Client) Send(ctx context.Context, key device.Key, m quarantine.Message)
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID:   ID(key),
 		UpdateName:   string(m.Verb),
-		Args:         []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}},
+		Args:         []any{payloadOf(m)},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if noCase(err) {
@@ -283,11 +282,28 @@ func (c *Client) Send(ctx context.Context, key device.Key, m quarantine.Message)
 	if err != nil {
 		return Answer{}, fmt.Errorf("send %s to workflow %s: %w", m.Verb, ID(key), err)
 	}
+	return answerOf(ctx, handle)
+}
+
+// RefusedError is the answer to an operator's message that the case refuses: what it says,
+// and nothing of how it came.
+type RefusedError struct {
+	Text  string
+	cause error
+}
+
+func (e *RefusedError) Error() string { return e.Text }
+
+func (e *RefusedError) Unwrap() error { return e.cause }
+
+// answerOf waits for the answer to an operator's message.
+func answerOf(ctx context.Context, handle client.WorkflowUpdateHandle) (Answer, error) {
 	var answer Answer
-	if err := handle.Get(ctx, &answer); err != nil {
-		return Answer{}, err
+	err := handle.Get(ctx, &answer)
+	if refused := (*temporal.ApplicationError)(nil); errors.As(err, &refused) {
+		return Answer{}, &RefusedError{refused.Message(), err}
 	}
-	return answer, nil
+	return answer, err
 }
 
 // Begin delivers an operator's message that a device without a case takes too: its
@@ -298,14 +314,13 @@ func (c *Client) Begin(ctx context.Context, key device.Key, m quarantine.Message
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
 			WorkflowID: ID(key), UpdateName: string(m.Verb), WaitForStage: client.WorkflowUpdateStageCompleted,
-			Args: []any{OperatorPayload{Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For)}},
+			Args: []any{payloadOf(m)},
 		},
 	})
 	if err != nil {
 		return Answer{}, fmt.Errorf("send %s with start of workflow %s: %w", m.Verb, ID(key), err)
 	}
-	var answer Answer
-	return answer, handle.Get(ctx, &answer)
+	return answerOf(ctx, handle)
 }
 
 // startOptions are those of each device's workflow.

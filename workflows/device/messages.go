@@ -6,15 +6,32 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/workflows/operator"
 )
 
-// OperatorPayload is what an operator's message carries, by signal and by update. An
-// extend may add "for":"4h".
-type OperatorPayload = operator.Payload
+// OperatorPayload is what an operator's message carries, by signal and by update.
+type OperatorPayload struct {
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+	// For goes with extend and quarantine ("4h").
+	For operator.Duration `json:"for,omitempty"`
+	// Epoch is that of the case that is meant. Any epoch but the open case's is refused.
+	Epoch operator.Whole `json:"epoch,omitempty"`
+	// Ticket goes with repaired, Force with release.
+	Ticket string `json:"ticket,omitempty"`
+	Force  bool   `json:"force,omitempty"`
+}
+
+// payloadOf is what says a message.
+func payloadOf(m quarantine.Message) OperatorPayload {
+	return OperatorPayload{
+		Actor: m.Actor, Reason: m.Reason, For: operator.Duration(m.For), Epoch: operator.Whole(m.Epoch), Ticket: m.Ticket, Force: m.Force,
+	}
+}
 
 // Answer is what an accepted update returns.
 type Answer struct {
@@ -48,8 +65,10 @@ func (r *runner) subscribe() []subscription {
 		subscriptions = append(subscriptions, subscription{
 			name:     string(verb),
 			operator: true,
-			decode: func(_ *runner, raw converter.RawValue) quarantine.Event {
-				return decodeMessage(verb, raw)
+			decode: func(r *runner, raw converter.RawValue) quarantine.Event {
+				m := decodeMessage(verb, raw)
+				m.Sent = r.sent(verb, false)
+				return m
 			},
 		})
 	}
@@ -124,8 +143,25 @@ func decodeSeen[E quarantine.Observed | quarantine.Inventory | quarantine.MarkSe
 }
 
 func decodeMessage(verb quarantine.Verb, raw converter.RawValue) quarantine.Message {
-	payload, malformed := operator.Decode(raw)
-	return quarantine.Message{Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For), Malformed: malformed}
+	payload, malformed := operator.DecodeAs[OperatorPayload](raw)
+	m := quarantine.Message{
+		Verb: verb, Actor: payload.Actor, Reason: payload.Reason, For: time.Duration(payload.For),
+		Epoch: int64(payload.Epoch), Ticket: payload.Ticket, Force: payload.Force, Malformed: malformed,
+	}
+	if malformed == "" {
+		// A run that was recorded by earlier rules refused what is new in it.
+		_, m.Before = operator.Decode(raw)
+	}
+	return m
+}
+
+// sent numbers an operator's message that is taken in now, so that it is found in the
+// run's history.
+func (r *runner) sent(verb quarantine.Verb, update bool) quarantine.Sent {
+	s := quarantine.Sent{Run: workflow.GetInfo(r.ctx).WorkflowExecution.RunID, Verb: verb, Update: update}
+	r.came[s]++
+	s.Nth = r.came[s]
+	return s
 }
 
 // handle registers the query and the operators' updates.
@@ -136,18 +172,27 @@ func (r *runner) handle() error {
 	for _, verb := range quarantine.Verbs {
 		err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(verb),
 			func(ctx workflow.Context, raw converter.RawValue) (Answer, error) {
+				sent := r.sent(verb, true)
 				// A case can't be cancelled, and nor can what is asked of it.
 				own, cancel := workflow.NewDisconnectedContext(ctx)
 				defer cancel()
 				if err := workflow.Await(own, func() bool { return len(r.Case.Notices) < backlog }); err != nil {
 					return Answer{}, err
 				}
-				return r.answer(decodeMessage(verb, raw))
+				m := decodeMessage(verb, raw)
+				m.Sent = sent
+				return r.answer(m)
 			},
 			workflow.UpdateHandlerOptions{
 				Description: describeVerb(verb),
+				// What is turned away here leaves no trace, so only what can't be put on
+				// record is.
 				Validator: func(_ workflow.Context, raw converter.RawValue) error {
-					return quarantine.Refuse(r.Case, decodeMessage(verb, raw))
+					m := decodeMessage(verb, raw)
+					if quarantine.OnRecord(r.Case, m) {
+						return nil
+					}
+					return quarantine.Refuse(r.Case, m)
 				},
 			})
 		if err != nil {
@@ -157,15 +202,14 @@ func (r *runner) handle() error {
 	return nil
 }
 
-// answer takes in an operator's message that came as an update. The validator
-// judged the case as it was when the update came; signals may have changed it
-// since, so the message is judged once more.
+// answer takes in an operator's message that came as an update. The validator let
+// through what can be put on record, and here it is judged: the case is as it is now.
 func (r *runner) answer(m quarantine.Message) (Answer, error) {
 	refusal := quarantine.Refuse(r.Case, m)
 	r.apply(m)
 	r.changed.SendAsync(true)
 	if refusal != nil {
-		return Answer{}, refusal
+		return Answer{}, temporal.NewApplicationError(refusal.Error(), ErrorRefused)
 	}
 	return Answer{
 		Text:  fmt.Sprintf("%s accepted for %s", m.Verb, r.Case.Device),
@@ -178,7 +222,7 @@ func describeVerb(verb quarantine.Verb) string {
 	case quarantine.VerbRelease:
 		return "Close the reason and let recovery begin. Skips no gate. Of a restricted device that nobody holds: let one more Pod have it."
 	case quarantine.VerbRepaired:
-		return "The device was repaired; attempts start over."
+		return "The device was repaired; attempts start over. May carry a ticket."
 	case quarantine.VerbRetire:
 		return "Take the device out until it is repaired or replaced."
 	case quarantine.VerbQuarantine:

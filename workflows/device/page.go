@@ -45,7 +45,14 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 	}
 	p.Line("Next", "%s", Next(c, latest(c)))
 	for _, w := range c.Words {
-		p.Line("Operator said", "`%s` at %s by %s: %s", w.Verb, markdown.Moment(w.At), markdown.Inline(w.Actor), markdown.Inline(w.Reason))
+		said := markdown.Inline(w.Reason)
+		if w.Ticket != "" {
+			said += ", ticket " + markdown.Inline(w.Ticket)
+		}
+		p.Line("Operator said", "`%s` at %s by %s: %s", w.Verb, markdown.Moment(w.At), markdown.Inline(w.Actor), said)
+	}
+	for _, w := range c.RefusedWords {
+		p.Line("Refused", "`%s` at %s by %s: %s", w.Verb, markdown.Moment(w.At), markdown.Inline(w.Actor), markdown.Inline(w.Text))
 	}
 	if c.Open() {
 		p.Heading("What you can do")

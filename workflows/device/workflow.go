@@ -80,6 +80,7 @@ func (w *Workflow) Run(ctx workflow.Context, state State) error {
 		meaning: w.meaning,
 		phase:   state.Case.Phase,
 		changed: workflow.NewBufferedChannel(own, 1),
+		came:    map[quarantine.Sent]int{},
 	}
 	r.signals = r.subscribe()
 	if err := r.handle(); err != nil {
@@ -107,6 +108,8 @@ type runner struct {
 	shown attributes
 
 	signals []subscription
+	// came counts the operators' messages of this run, by name and way.
+	came map[quarantine.Sent]int
 	// changed wakes the main loop after an update changed the case.
 	changed workflow.Channel
 

@@ -1,7 +1,10 @@
 package device_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,8 +161,15 @@ func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
 	r.at(20*time.Second, func() {
 		r.UpdateWorkflow("release", "u1", &updates{t: t, wantRefusal: "send repaired once it is"},
 			devicewf.OperatorPayload{Actor: "ops@example.com", Reason: "looks fine"})
-		r.UpdateWorkflow("repaired", "u2", &updates{t: t},
-			devicewf.OperatorPayload{Actor: "ops@example.com", Reason: "riser replaced"})
+		r.UpdateWorkflow("repaired", "u2", &updates{t: t, wantRefusal: "it is for epoch 7, and the open case is of epoch "},
+			devicewf.OperatorPayload{Actor: "ops@example.com", Reason: "riser replaced", Epoch: 7})
+		r.UpdateWorkflow("repaired", "u3", &updates{t: t, wantTurnedAway: "say who you are"},
+			devicewf.OperatorPayload{Reason: "riser replaced"})
+		r.UpdateWorkflow("repaired", "u4", &updates{t: t, wantTurnedAway: `unknown field "tiket"`},
+			map[string]string{"actor": "ops@example.com", "reason": "riser replaced", "tiket": "RMA-7"})
+		// Tools write a large number with an exponent.
+		r.UpdateWorkflow("repaired", "u5", &updates{t: t}, json.RawMessage(fmt.Sprintf(
+			`{"actor":"ops@example.com","reason":"riser replaced","ticket":"RMA-7","epoch":%.12e}`, float64(r.state().Epoch))))
 	})
 	r.at(time.Minute, func() {
 		c := r.state()
@@ -167,12 +177,45 @@ func TestMessagesAreAnsweredOrRefusedOnRecord(t *testing.T) {
 			t.Errorf("phase %s, want Quarantined after retire and repaired", c.Phase)
 		}
 		refused := r.world.noticed(quarantine.NoticeRefused)
-		if refused != 3 {
-			t.Errorf("%d refusals on record, want the unreadable, the reasonless and the misspelt signal", refused)
+		if refused != 5 {
+			t.Errorf("%d refusals on record, want the unreadable, the reasonless and the misspelt signal, and the updates that name who sent them", refused)
 		}
+		for _, want := range []string{"send repaired once it is", "it is for epoch 7", "ticket `RMA-7`"} {
+			if !strings.Contains(shown(c), want) {
+				t.Errorf("the UI doesn't show %q:\n%s", want, shown(c))
+			}
+		}
+		checkSent(t, r.world.notices)
 	})
 	r.stop(2 * time.Minute)
 	r.ExecuteWorkflow(devicewf.WorkflowType, devicewf.NewState(r.key))
+}
+
+// checkSent checks that decisions that an operator's word led to say which message of the
+// run it was.
+func checkSent(t *testing.T, notices []quarantine.Notice) {
+	t.Helper()
+	var sent []string
+	for _, n := range notices {
+		if n.Kind != quarantine.NoticeMessage && n.Kind != quarantine.NoticeRefused {
+			continue
+		}
+		if n.Sent.Run == "" {
+			t.Errorf("%s doesn't say in which run it came", n.Text)
+		}
+		way := "signal"
+		if n.Sent.Update {
+			way = "update"
+		}
+		sent = append(sent, fmt.Sprintf("%s %s %d", way, n.Sent.Verb, n.Sent.Nth))
+	}
+	slices.Sort(sent)
+	want := []string{
+		"signal extend 1", "signal release 1", "signal release 2", "signal retire 1", "update release 1", "update repaired 1", "update repaired 2",
+	}
+	if !slices.Equal(sent, want) {
+		t.Errorf("the messages were %q, want %q", sent, want)
+	}
 }
 
 // Cancelling a case's workflow in the UI doesn't end it: the refusal is on

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/converter"
@@ -35,6 +37,20 @@ func (d *Duration) UnmarshalText(text []byte) error {
 		return fmt.Errorf("for %q: want a duration like 90m or 4h", text)
 	}
 	*d = Duration(parsed)
+	return nil
+}
+
+// Whole is a whole number. Tools write a large one, an epoch, with an exponent
+// (1.796065603037e+12), and it is taken so, too.
+type Whole int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *Whole) UnmarshalJSON(text []byte) error {
+	number, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || number != math.Trunc(number) || math.Abs(number) >= 1<<53 {
+		return fmt.Errorf("%s: want a whole number", text)
+	}
+	*w = Whole(number)
 	return nil
 }
 
