@@ -17,6 +17,8 @@ type proof struct {
 	message string
 	// ends is how programs end on the device: JobRunning is one that never does.
 	ends quarantine.JobState
+	// under is how canaries end, where that is another way than probes do.
+	under quarantine.JobState
 	// trouble and blocked keep gates from being tried, elsewhere has our claim given
 	// something else, and waiting says that it isn't the device's turn.
 	trouble   string
@@ -77,6 +79,9 @@ func (w *world) tend(c quarantine.Tend, now time.Time) quarantine.Tended {
 			m.jobs[c.Gate] = quarantine.JobRunning
 		case quarantine.JobRunning:
 			m.jobs[c.Gate] = p.ends
+			if p.under != "" && c.Gate == quarantine.GateCanary {
+				m.jobs[c.Gate] = p.under
+			}
 		}
 		t.Job, t.Report = m.jobs[c.Gate], "exit code 0"
 	}

@@ -348,6 +348,7 @@ func (d *decision) release() {
 	c.Relapse = Relapse{Count: c.Relapse.Count, Epoch: c.Epoch, ReleasedAt: d.now, FirstTry: first}
 	// None is wanted any more, whatever the mode becomes.
 	c.Mark = Mark{Revision: c.Mark.Revision, Restored: c.Mark.Restored}
+	d.end([]string{r.Pod.UID})
 	text := fmt.Sprintf("proven healthy in attempt %d and given back; a fault until %s counts against it", c.Attempt, stamp(d.now.Add(d.p.RelapseWatch)))
 	d.notify(NoticeReleased, false, text)
 	d.close(EndReleased, text)
@@ -362,6 +363,8 @@ func (d *decision) endAttempt(verdict Verdict, evidence string) {
 	c.Last = &Attempted{Attempt: c.Attempt, Result: result, Counted: verdict == VerdictFailed, Passed: r.Results}
 	c.Litter, c.CleanAt, c.CleanTries = max(c.Litter, r.Token), time.Time{}, 0
 	c.Recovery, c.Phase = nil, PhaseQuarantined
+	// Its Pod is about to go, and holds nothing against the device that isn't known.
+	d.end([]string{r.Pod.UID})
 	if d.fault != nil {
 		// What was closed was another fault than this.
 		c.ReasonClosed = false
