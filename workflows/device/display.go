@@ -122,7 +122,11 @@ func Next(c quarantine.Case, reached time.Time) string {
 // details must come out alike in a replay and in a query.
 func latest(c quarantine.Case) time.Time {
 	at := c.Since
-	for _, t := range []time.Time{c.LookedAt, c.Mark.ConfirmedAt, c.DoubtedAt} {
+	moments := []time.Time{c.LookedAt, c.Mark.ConfirmedAt, c.DoubtedAt}
+	if r := c.Recovery; r != nil {
+		moments = append(moments, r.GateBegan, r.Tended)
+	}
+	for _, t := range moments {
 		if t.After(at) {
 			at = t
 		}
@@ -146,7 +150,7 @@ func turn(c quarantine.Case) string {
 	case quarantine.WaitingForCoolDown:
 		return "the device rests"
 	case quarantine.WaitingForRecovery:
-		return "recovery isn't part of this version; the device stays out"
+		return "nothing is given by which devices can be proven healthy; the device stays out"
 	case quarantine.WaitingForRestriction:
 		if c.Evidence().Stale == device.PluginAbsent {
 			return fmt.Sprintf("its device plugin is still away after the grace window; bring the plugin of %s back on node %s", c.Device.Resource, c.Node)
@@ -173,6 +177,9 @@ func turn(c quarantine.Case) string {
 		return fmt.Sprintf("gone; it comes back, or is forgotten at %s", markdown.Moment(c.ForgetAt))
 	case quarantine.WaitingForOperator:
 		return "an operator has to say what is to be done"
+	}
+	if text := turnInRecovery(c); text != "" {
+		return text
 	}
 	switch c.Phase {
 	case quarantine.PhaseSuspect:
@@ -203,6 +210,14 @@ func nextStep(c quarantine.Case, at time.Time) string {
 		return "grace window ends"
 	case at.Equal(c.HalfAt):
 		return "half of the grace window is over"
+	case at.Equal(c.RestUntil):
+		return "it may be tried again"
+	case c.Recovery != nil && at.Equal(c.Recovery.Deadline):
+		return "the gate's time is over"
+	case c.Recovery != nil && (at.Equal(c.Recovery.TendAt) || at.Equal(c.Recovery.AskAt)):
+		return "see how the attempt stands"
+	case at.Equal(c.RememberUntil) && c.Phase == quarantine.PhaseReleased:
+		return "its relapse watch is over"
 	case at.Equal(c.RememberUntil):
 		return "forget that its health was lost"
 	case c.Absence != nil && at.Equal(c.Absence.SettledAt):

@@ -61,6 +61,7 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 		}
 		messages(&p, c)
 	}
+	proving(&p, c)
 	p.Heading("On record")
 	p.Line("Phase", "%s", standing(c))
 	p.Line("Health", "%s", health(c))
@@ -68,8 +69,13 @@ func Details(c quarantine.Case, meaning func(reason.Code) string) string {
 		p.Line("Mark", "%s", text)
 	}
 	switch c.Phase {
-	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
+	case quarantine.PhaseQuarantined, quarantine.PhaseRetired, quarantine.PhaseRecovering:
 		p.Line("Way back", "%s", wayBack(c))
+		if c.Relapse.Count > 0 {
+			p.Line("Relapses", "%d in a row soon after it was given back", c.Relapse.Count)
+		}
+	case quarantine.PhaseReleased:
+		p.Line("Watched", "until %s: a fault in this time counts against it", markdown.Moment(c.RememberUntil))
 	case quarantine.PhaseRestricted:
 		p.Line("Way back", "its health comes back and lasts; nothing has to be proven, for no fault was found")
 	case quarantine.PhaseClosed:
@@ -109,6 +115,10 @@ func title(c quarantine.Case) string {
 		return titleOfRestricted(c)
 	case quarantine.PhaseQuarantined, quarantine.PhaseRetired:
 		return titleByMark(c)
+	case quarantine.PhaseRecovering:
+		return titleOfRecovering(c)
+	case quarantine.PhaseReleased:
+		return "Given back: proven healthy, and watched for a relapse"
 	case quarantine.PhaseGone:
 		return "Gone: the device isn't listed any more"
 	case quarantine.PhaseClosed:
@@ -181,6 +191,12 @@ func waitsFor(c quarantine.Case) string {
 		return ", and nobody has it"
 	case quarantine.WaitingForRecovery:
 		return ", and due to be proven healthy"
+	case quarantine.WaitingForGates:
+		return ", and about to be proven healthy"
+	case quarantine.WaitingForDriver:
+		return ", and can't be proven healthy: its driver stands in the way"
+	case quarantine.WaitingForProbe:
+		return ", and couldn't be tried"
 	case quarantine.WaitingForOperator:
 		if c.Phase == quarantine.PhaseRetired {
 			return " until it is repaired or replaced"
@@ -198,6 +214,8 @@ func ended(end quarantine.End) string {
 		return "it was never kept out, and reported healthy for long enough"
 	case quarantine.EndNeverMarked:
 		return "it became healthy, for long enough, before there was a permit to keep it out"
+	case quarantine.EndReleased:
+		return "it was proven healthy and given back, and didn't relapse"
 	case quarantine.EndGone:
 		return "the device is gone for good, and nothing is marked any more"
 	case quarantine.EndMarkGone:
@@ -323,16 +341,7 @@ func wayBack(c quarantine.Case) string {
 	case c.Advisory():
 		return "its driver reports it Healthy for the stability window"
 	}
-	const gates = "the recovery gates, which this version doesn't have"
-	switch c.Reason.Closes {
-	case reason.ClosesByReset:
-		return "a reset of the device, then " + gates
-	case reason.ClosesByRepair:
-		return "`repaired` or new hardware, then " + gates
-	case reason.ClosesByOperator:
-		return "an operator's `release`, then " + gates
-	}
-	return gates
+	return wayBackBy(c.Reason.Closes)
 }
 
 // advise says what a person can do about the device beside sending a message.
@@ -347,6 +356,9 @@ func advise(c quarantine.Case) []string {
 		return []string{"Put right what was refused; the mark is tried again by itself.", "Until then cordon the node, if nobody may get the device."}
 	case c.MovedTo != "" && c.Phase == quarantine.PhaseQuarantined:
 		return []string{"Find out which card is where: the hardware of this case is listed under another name now."}
+	}
+	if advice := adviseInRecovery(c); advice != nil {
+		return advice
 	}
 	switch c.Waiting {
 	case quarantine.WaitingForPermit:
@@ -376,7 +388,10 @@ func advise(c quarantine.Case) []string {
 		}
 		return advice
 	case quarantine.WaitingForRecovery:
-		return []string{"Leave the mark alone: one that is deleted is put back."}
+		return []string{
+			"Give Sickbay what it takes to prove devices healthy (`SICKBAY_PROBE_NAMESPACE`, `SICKBAY_PROBE_IMAGE`).",
+			"Leave the mark alone: one that is deleted is put back.",
+		}
 	case quarantine.WaitingForRestriction:
 		return []string{"Look at " + driver}
 	case quarantine.WaitingForEvidence:

@@ -34,6 +34,15 @@ func TestAPageHasWordsForEveryStandingOfACase(t *testing.T) {
 			c.Mark = quarantine.Mark{State: state, Name: "sickbay-x", Detail: "forbidden: `grant` it", RetryAt: later, InForceSince: opened, Restored: 1}
 		}
 	}
+	recovering := func(waiting quarantine.Waiting, change func(*quarantine.Recovery)) func(*quarantine.Case) {
+		return func(c *quarantine.Case) {
+			quarantined(quarantine.MarkInForce, waiting)(c)
+			c.Phase, c.Attempt, c.Holders, c.Mark.RetryAt = quarantine.PhaseRecovering, 2, nil, time.Time{}
+			c.Recovery = &quarantine.Recovery{Token: 1, Began: opened, Gate: quarantine.GateEvidence, GateBegan: opened, Deadline: later}
+			c.Litter = 1
+			change(c.Recovery)
+		}
+	}
 	for name, tc := range map[string]struct {
 		change func(*quarantine.Case)
 		says   []string
@@ -55,9 +64,29 @@ func TestAPageHasWordsForEveryStandingOfACase(t *testing.T) {
 		"holder": {quarantined(quarantine.MarkInForce, quarantine.WaitingForHolder),
 			[]string{"a Pod still has it", "**Kept out:** yes, since 2026-11-02 08:00:00 UTC; somebody removed or changed the mark once, and it was put back", "**Mark:** `sickbay-x` in force since 2026-11-02 08:00:00 UTC, lease until 2026-11-02 09:00:00 UTC", "Delete the Pod that has it, if it has to go: `team-kestrel/train-0`"}},
 		"cool-down": {quarantined(quarantine.MarkInForce, quarantine.WaitingForCoolDown), []string{"nobody has it", "the device rests", "it goes on by itself"}},
-		"recovery":  {quarantined(quarantine.MarkInForce, quarantine.WaitingForRecovery), []string{"due to be proven healthy", "`repaired` or new hardware, then the recovery gates"}},
-		"advisory":  {quarantined(quarantine.MarkAdvisory, quarantine.WaitingForHealth), []string{"nothing can keep it out", "**Kept out:** NO: `forbidden: 'grant' it`", "advisory only", "Cordon the node"}},
-		"observed":  {quarantined(quarantine.MarkObserved, quarantine.WaitingForHealth), []string{"the mode is observe", "none: mode observe"}},
+		"recovery":  {quarantined(quarantine.MarkInForce, quarantine.WaitingForRecovery), []string{"due to be proven healthy", "`repaired` or new hardware, then all gates in one attempt", "SICKBAY_PROBE_NAMESPACE"}},
+		"an attempt": {recovering(quarantine.WaitingForGates, func(r *quarantine.Recovery) {
+			r.Gate, r.Job, r.Health, r.HealthAt = quarantine.GateCanary, quarantine.JobRunning, device.Healthy, opened
+			r.Results = []quarantine.GateResult{{Gate: quarantine.GateEvidence, Verdict: quarantine.VerdictPassed, Began: opened, Ended: later, Evidence: "Healthy on our claim"}}
+		}), []string{"being proven healthy: gate Canary of attempt 2", "### Attempt 2", "**Evidence:** passed at 2026-11-02 09:00:00 UTC after 1h0m0s: `Healthy on our claim`",
+			"**Canary:** since 2026-11-02 08:00:00 UTC, until 2026-11-02 09:00:00 UTC, its program is running, Healthy on our claim at 2026-11-02 08:00:00 UTC", "it goes on by itself"}},
+		"a taint of the driver": {recovering(quarantine.WaitingForDriver, func(r *quarantine.Recovery) { r.Blocked = []string{"gpu.example.com/broken"} }),
+			[]string{"its driver stands in the way", "taints of its driver keep our claim out: `gpu.example.com/broken`", "`recovery.tolerate`"}},
+		"a probe that can't run": {recovering(quarantine.WaitingForProbe, func(r *quarantine.Recovery) { r.Trouble = "image sickbay:1 can't be pulled" }),
+			[]string{"a gate can't be tried", "can't be tried: `image sickbay:1 can't be pulled`", "Look at what stands in the way: `image sickbay:1 can't be pulled`"}},
+		"its turn": {recovering(quarantine.WaitingForTurn, func(r *quarantine.Recovery) { r.Gate, r.Wait = quarantine.GateReturn, "1 of 1 of its node comes back" }),
+			[]string{"waits for its turn to come back", "other devices come back first: `1 of 1 of its node comes back`"}},
+		"an attempt that failed": {func(c *quarantine.Case) {
+			quarantined(quarantine.MarkInForce, quarantine.WaitingForCoolDown)(c)
+			c.RestUntil, c.Mark.RetryAt = later, time.Time{}
+			c.Last = &quarantine.Attempted{Attempt: 1, Counted: true, Result: quarantine.GateResult{
+				Gate: quarantine.GateProbe, Verdict: quarantine.VerdictFailed, Began: opened, Ended: opened.Add(time.Minute), Evidence: "exit code 3",
+			}}
+		}, []string{"### Attempt 1, over", "**Probe:** failed at 2026-11-02 08:01:00 UTC after 1m0s: `exit code 3`", "it may be tried again at 2026-11-02 09:00:00 UTC"}},
+		"what is left of an attempt": {recovering(quarantine.WaitingForCleanUp, func(r *quarantine.Recovery) { r.Gate, r.Granted = quarantine.GateReturn, true }),
+			[]string{"is being given back", "what was made for the attempt has to be gone first", "`sickbay.dev/attempt`"}},
+		"advisory": {quarantined(quarantine.MarkAdvisory, quarantine.WaitingForHealth), []string{"nothing can keep it out", "**Kept out:** NO: `forbidden: 'grant' it`", "advisory only", "Cordon the node"}},
+		"observed": {quarantined(quarantine.MarkObserved, quarantine.WaitingForHealth), []string{"the mode is observe", "none: mode observe"}},
 		"moved": {func(c *quarantine.Case) {
 			quarantined(quarantine.MarkInForce, quarantine.WaitingForOperator)(c)
 			c.MovedTo = "gpu.example.com/anvil-07/gpu-4"
