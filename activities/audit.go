@@ -20,6 +20,7 @@ type Audit struct {
 	logger    *slog.Logger
 	catalogue *reason.Catalogue
 	decisions *prometheus.CounterVec
+	releases  *prometheus.CounterVec
 	marked    *prometheus.HistogramVec
 	phases    *prometheus.HistogramVec
 }
@@ -31,10 +32,11 @@ func NewAudit(logger *slog.Logger, catalogue *reason.Catalogue, registerer prome
 		logger:    logger,
 		catalogue: catalogue,
 		decisions: telemetry.Decisions.NewCounter(),
+		releases:  telemetry.Releases.NewCounter(),
 		marked:    telemetry.MarkDelay.NewHistogram(),
 		phases:    telemetry.PhaseTime.NewHistogram(),
 	}
-	return a, errors.Join(registerer.Register(a.decisions), registerer.Register(a.marked), registerer.Register(a.phases))
+	return a, errors.Join(registerer.Register(a.decisions), registerer.Register(a.releases), registerer.Register(a.marked), registerer.Register(a.phases))
 }
 
 // count counts a decision, and what it ended.
@@ -47,6 +49,13 @@ func (a *Audit) count(n quarantine.Notice, alert string) {
 	a.decisions.WithLabelValues(string(n.Kind), code, alert).Inc()
 	if n.Left != quarantine.PhaseNone {
 		a.phases.WithLabelValues(string(n.Left), string(n.Phase)).Observe(n.Stayed.Seconds())
+	}
+	if n.Kind == quarantine.NoticeReleased {
+		attempt := "later"
+		if n.FirstTry {
+			attempt = "first"
+		}
+		a.releases.WithLabelValues(attempt).Inc()
 	}
 	if n.Took > 0 {
 		a.marked.WithLabelValues().Observe(n.Took.Seconds())

@@ -40,6 +40,10 @@ var eventWords = map[quarantine.NoticeKind]string{
 	quarantine.NoticeMoved:        "its hardware is listed under another name",
 	quarantine.NoticeMessage:      "an operator's message was taken",
 	quarantine.NoticeRefused:      "an operator's message was refused",
+	quarantine.NoticeGate:         "a gate on its way back was passed, or can't be tried",
+	quarantine.NoticeAttempt:      "an attempt to prove it healthy ended, and it stays out",
+	quarantine.NoticeReleased:     "it was proven healthy and given back",
+	quarantine.NoticeRelapse:      "it is bad again soon after it was given back",
 	quarantine.NoticeClosed:       "its case is over",
 }
 

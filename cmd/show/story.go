@@ -269,6 +269,7 @@ func (p *page) caseFields(s listing.Story) []field {
 		{"record", []string{fmt.Sprintf("epoch %d, attempt %d, %s", c.Epoch, c.Attempt, p.lease(c))}},
 		{"last look", []string{p.moment(c.LookedAt)}},
 		{"mark", []string{s.MarkText}},
+		{"gates", p.gates(c)},
 		{"operators said", p.words(c.Words)},
 		{"refused", p.refusedWords(c.RefusedWords)},
 		{"hardware", hardware(c)},

@@ -65,7 +65,10 @@ type Notice struct {
 	// Good is since when live looks have found the device healthy, on the notice that
 	// its case is closed.
 	Good time.Time `json:"good,omitzero"`
-	Text string    `json:"text"`
+	// FirstTry is set on the notice that a device was given back whose first attempt
+	// passed all gates: nothing was found wrong with it.
+	FirstTry bool   `json:"firstTry,omitempty"`
+	Text     string `json:"text"`
 }
 
 // notify records a decision. The actor is Sickbay unless an operator's word led

@@ -351,6 +351,7 @@ func (d *decision) release() {
 	d.end([]string{r.Pod.UID})
 	text := fmt.Sprintf("proven healthy in attempt %d and given back; a fault until %s counts against it", c.Attempt, stamp(d.now.Add(d.p.RelapseWatch)))
 	d.notify(NoticeReleased, false, text)
+	c.Notices[len(c.Notices)-1].FirstTry = first
 	d.close(EndReleased, text)
 }
 

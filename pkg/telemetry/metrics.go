@@ -176,6 +176,11 @@ var (
 		Help:   "Decisions about cases and incidents, by kind, reason code and whether they raise an alert.",
 		Labels: []Label{{"kind", "the kinds of docs/audit.md"}, {"reason", "reason codes of the catalogue; `Other` for one that a mark carries and the catalogue doesn't have"}, {"alert", "`true`, `false`"}},
 	}
+	Releases = Metric{
+		Name: "sickbay_releases_total", Kind: Counter, Has: onlyWorker,
+		Help:   "Devices that were proven healthy and given back, by whether their first attempt passed all gates. Those, out of all, are the rate of quarantines in which nothing was ever found.",
+		Labels: []Label{{"attempt", "`first`, `later`"}},
+	}
 	MarkDelay = Metric{
 		Name: "sickbay_mark_delay_seconds", Kind: Histogram, Has: onlyWorker, Buckets: fast,
 		Help: "Time from the moment at which the starter saw the fault in a Pod's status to the confirmation that the device's mark is in force; once per epoch.",
@@ -294,7 +299,7 @@ func Sections() []Section {
 		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnseenDevices, UnmappedFaults, UnmonitoredDevices, Pokes, NotedFaults, WideTaintRules}},
 		{"How far it can be believed", []Metric{Blind, WatchCurrent, WatchAge, NodesOut, NodeOutTime, StaleDevices, EvidenceAge, UnpreparedClaims, UnpreparedTime}},
 		{"How it is handed on", []Metric{Leading, Signals, DuplicatesDropped, SendRetries, SignalDelay, QueueDepth}},
-		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, MarkDelay, PhaseTime, KubernetesEvents}},
+		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, Releases, MarkDelay, Releases, PhaseTime, KubernetesEvents}},
 		{"Calls of the Kubernetes API", []Metric{KubernetesRequests, KubernetesRequestTime, Evictions}},
 		{"The directory", []Metric{
 			DirectoryWrites, DirectoryDifferences, DirectoryLostShards, DirectoryErrors, DirectoryOverflows, DirectoryWaiting,
