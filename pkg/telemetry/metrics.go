@@ -299,7 +299,7 @@ func Sections() []Section {
 		{"What is seen", []Metric{ReportedDevices, ListedDevices, UnseenDevices, UnmappedFaults, UnmonitoredDevices, Pokes, NotedFaults, WideTaintRules}},
 		{"How far it can be believed", []Metric{Blind, WatchCurrent, WatchAge, NodesOut, NodeOutTime, StaleDevices, EvidenceAge, UnpreparedClaims, UnpreparedTime}},
 		{"How it is handed on", []Metric{Leading, Signals, DuplicatesDropped, SendRetries, SignalDelay, QueueDepth}},
-		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, Releases, MarkDelay, Releases, PhaseTime, KubernetesEvents}},
+		{"What comes of it", []Metric{OpenCases, OpenIncidents, HeldDevices, Decisions, Releases, MarkDelay, PhaseTime, KubernetesEvents}},
 		{"Calls of the Kubernetes API", []Metric{KubernetesRequests, KubernetesRequestTime, Evictions}},
 		{"The directory", []Metric{
 			DirectoryWrites, DirectoryDifferences, DirectoryLostShards, DirectoryErrors, DirectoryOverflows, DirectoryWaiting,
