@@ -117,7 +117,7 @@ func (f *peopleFlags) connect() (*sources, error) {
 		directory: shown, end: end, election: starters,
 		clients: listing.Clients{
 			Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery(), Delays: set.ReportingDelay.Of,
-			Starters: starters,
+			Starters: starters, Ours: oursIn(set.ProbePlace),
 		},
 		temporal: temporal, namespace: set.Temporal.Namespace, defaultNamespace: cluster.namespace, ui: set.TemporalUI,
 	}, nil

@@ -208,7 +208,7 @@ func (g governed) device(ctx context.Context, name string, classes []string) (de
 		return key, classes, err
 	}
 	read, err := listing.Read(ctx, listing.Clients{
-		Kubernetes: g.cluster.typed, Dynamic: g.cluster.untyped, Discovery: g.cluster.typed.Discovery(), Delays: g.set.ReportingDelay.Of,
+		Kubernetes: g.cluster.typed, Dynamic: g.cluster.untyped, Discovery: g.cluster.typed.Discovery(), Delays: g.set.ReportingDelay.Of, Ours: oursIn(g.set.ProbePlace),
 	})
 	if err != nil {
 		return device.Key{}, nil, err
@@ -233,7 +233,7 @@ func claimedBy(key device.Key, claims []device.Claim) []string {
 	var classes []string
 	for _, claim := range claims {
 		for _, result := range claim.Results {
-			if result.Device == key && !result.AdminAccess && result.Class != "" {
+			if result.Device == key && result.Holds() && result.Class != "" {
 				classes = append(classes, result.Class)
 			}
 		}

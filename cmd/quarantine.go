@@ -156,7 +156,7 @@ func namedBy(ctx context.Context, set config.Client, target string, hasCase func
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	read, err := listing.Read(ctx, listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()})
+	read, err := listing.Read(ctx, listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery(), Ours: oursIn(set.ProbePlace)})
 	if err != nil {
 		return named{}, err
 	}

@@ -95,7 +95,7 @@ func runRebuild(ctx context.Context, streams Streams) error {
 			return err
 		}
 	}
-	clients := listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery()}
+	clients := listing.Clients{Kubernetes: cluster.typed, Dynamic: cluster.untyped, Discovery: cluster.typed.Discovery(), Ours: oursIn(set.ProbePlace)}
 	read, err := listing.Read(ctx, clients)
 	if err != nil {
 		return err

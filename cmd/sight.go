@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,14 +13,17 @@ import (
 
 	"github.com/sickbay-dev/sickbay/cmd/listing"
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 )
 
 const (
 	// directoryLimit and temporalLimit bound questions whose answer only adds a line.
 	directoryLimit = time.Second
 	temporalLimit  = 2 * time.Second
-	// shippedNamespace is where deploy/base puts Sickbay.
+	// shippedNamespace is where deploy/base puts Sickbay, and shippedProbes where
+	// devices are proven healthy.
 	shippedNamespace = "sickbay"
+	shippedProbes    = "sickbay-probe"
 )
 
 // sight is what Sickbay itself can't see while a command answers: an answer that is
@@ -39,6 +43,11 @@ func election(set config.LeaderElection, own string) *listing.Election {
 		return &listing.Election{Namespaces: []string{set.Namespace}, Name: set.Name, Sure: true}
 	}
 	return &listing.Election{Namespaces: slices.Compact([]string{own, shippedNamespace}), Name: set.Name}
+}
+
+// oursIn is where Sickbay's own claims and Pods are.
+func oursIn(set config.ProbePlace) device.Ours {
+	return device.Ours(cmp.Or(set.ProbeNamespace, shippedProbes))
 }
 
 // look begins to find out what Sickbay can't see, beside the answer itself from the

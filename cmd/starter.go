@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sickbay-dev/sickbay/pkg/config"
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/isolation"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/policy"
@@ -102,6 +103,7 @@ func runStarter(ctx context.Context, streams Streams) error {
 		Tracer:     told.Tracer,
 		Directory:  shown,
 		Poker:      kube.NewPoker(cluster.typed, set.WatchNamespace),
+		Ours:       device.Ours(set.ProbeNamespace),
 		Identity:   identity("starter"),
 		Namespace:  namespace,
 		LeaseName:  set.LeaderElection.Name,

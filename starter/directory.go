@@ -166,7 +166,7 @@ func (t *tracker) holders(s *directory.Seen) {
 	for _, name := range slices.Sorted(maps.Keys(t.claimsByPool[poolKey(s.Device)])) {
 		claim := t.claims[name]
 		for _, result := range claim.Results {
-			if result.Device != s.Device || result.AdminAccess {
+			if result.Device != s.Device || !result.Holds() {
 				continue
 			}
 			for _, pod := range claim.ReservedFor {

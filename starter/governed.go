@@ -140,7 +140,7 @@ func (t *tracker) classesOf(key device.Key) []string {
 	var classes []string
 	for name := range t.claimsByPool[poolKey(key)] {
 		for _, result := range t.claims[name].Results {
-			if result.Device == key && !result.AdminAccess && result.Class != "" && !slices.Contains(classes, result.Class) {
+			if result.Device == key && result.Holds() && result.Class != "" && !slices.Contains(classes, result.Class) {
 				classes = append(classes, result.Class)
 			}
 		}

@@ -205,12 +205,13 @@ func (t *tracker) inUse(p *pool, key device.Key, r *record) bool {
 	})
 }
 
-// allocatedIn lists the pool's devices that claims hold.
+// allocatedIn lists the pool's devices that claims hold. A driver that hides what is
+// allocated hides what Sickbay's own claim has, too.
 func (t *tracker) allocatedIn(p *pool) map[device.Key]struct{} {
 	held := map[device.Key]struct{}{}
 	for name := range t.claimsByPool[p.key] {
 		for _, result := range t.claims[name].Results {
-			if poolKey(result.Device) == p.key && !result.AdminAccess {
+			if poolKey(result.Device) == p.key && (result.Holds() || result.Ours && t.drivers[p.key.Driver].HidesAllocated) {
 				held[result.Device] = struct{}{}
 			}
 		}

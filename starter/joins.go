@@ -11,6 +11,7 @@ import (
 // claimSeen takes in a claim. What Pods said through it is read again, since they
 // may have come first.
 func (t *tracker) claimSeen(view device.Claim) {
+	view = t.ours.Claim(view)
 	t.do(func() {
 		name := view.Namespace + "/" + view.Name
 		t.unplaceClaim(name)

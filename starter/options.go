@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/directory"
 	"github.com/sickbay-dev/sickbay/pkg/incident"
 	"github.com/sickbay-dev/sickbay/pkg/isolation"
@@ -186,6 +187,8 @@ type Options struct {
 	Directory *directory.Directory
 	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
 	Poker *kube.Poker
+	// Ours is where Sickbay's own claims and Pods are; nothing there holds a device.
+	Ours device.Ours
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// Identity names this process among the starters; Namespace and LeaseName

@@ -34,6 +34,7 @@ func concerns(view device.Pod) bool {
 
 // podSeen takes in a Pod as the watch or a relist delivered it.
 func (t *tracker) podSeen(view device.Pod) {
+	view = t.ours.Pod(view)
 	t.do(func() {
 		if uid := t.podNames[view.Ref.String()]; uid != "" && uid != view.Ref.UID {
 			// Another Pod under the same name: the watch missed the end of the first.
@@ -94,7 +95,9 @@ func (t *tracker) evaluate(p *pod) {
 	}
 	now := t.clock.Now()
 	observations, unmappedEntries := device.Observe(p.view, t.claim)
-	t.keepUnmapped(p, unmappedEntries, now)
+	if !p.view.Ours { // what is tried on Sickbay's own claim, its attempt reads itself
+		t.keepUnmapped(p, unmappedEntries, now)
+	}
 	reports := device.Digest(observations, now)
 	device.Doubt(reports, t.doubt)
 	t.placePod(p, reports)

@@ -28,6 +28,7 @@ type tracker struct {
 	clock     clock.PassiveClock
 	catalogue *reason.Catalogue
 	drivers   map[string]DriverPolicy
+	ours      device.Ours
 	delay     func(driver string) time.Duration
 	timing    Timing
 	settling  *settling
@@ -208,7 +209,7 @@ func newTracker(o Options, settling *settling, m *metrics) *tracker {
 	return &tracker{
 		guard:     many,
 		following: o.Clock.Now(),
-		clock:     o.Clock, catalogue: o.Catalogue, drivers: o.Drivers, delay: o.Delay, timing: o.Timing, settling: settling, log: o.Log, metrics: m,
+		clock:     o.Clock, catalogue: o.Catalogue, drivers: o.Drivers, ours: o.Ours, delay: o.Delay, timing: o.Timing, settling: settling, log: o.Log, metrics: m,
 		pods: map[string]*pod{}, podNames: map[string]string{}, claims: map[string]device.Claim{},
 		pools: map[device.PoolKey]*pool{}, sliceOf: map[string]device.PoolKey{}, nodes: map[string]node{},
 		devices: map[device.Key]*record{}, known: map[pair]struct{}{},

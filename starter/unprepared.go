@@ -37,7 +37,8 @@ func (t *tracker) settleUnprepared() {
 		for name := range t.claimsByPool[key] {
 			for _, ref := range t.claims[name].ReservedFor {
 				p := t.pods[ref.UID]
-				if p == nil || p.ended || !p.view.Pending || t.nodeHeld(key.Driver, p.view.Node) {
+				// Sickbay's own are given up by the attempt that they were made for.
+				if p == nil || p.ended || p.view.Ours || !p.view.Pending || t.nodeHeld(key.Driver, p.view.Node) {
 					continue
 				}
 				id := ref.UID + " " + name

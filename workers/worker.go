@@ -60,7 +60,8 @@ type Options struct {
 	Incidents activities.Restrictions
 	// Directory is where cases are shown; nil is nowhere.
 	Directory *directory.Directory
-	// ProbeNamespace is where devices are proven healthy; empty is nowhere.
+	// ProbeNamespace is where devices are proven healthy; nothing in it holds a device.
+	// Empty is nowhere.
 	ProbeNamespace string
 	// Poker asks watch Pods' kubelets for readings of now; nil asks nobody.
 	Poker *kube.Poker
@@ -189,7 +190,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	o := w.options
 	k := &activities.Kubernetes{
 		Marks:   w.marks,
-		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue).Poking(o.Poker),
+		Reader:  kube.NewLiveReader(o.Kubernetes, w.marks, o.Catalogue).Poking(o.Poker).Sparing(device.Ours(o.ProbeNamespace)),
 		Enforce: w.enforces,
 		Permits: w.permits,
 		Logger:  o.Logger,

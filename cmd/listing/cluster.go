@@ -51,6 +51,8 @@ type Clients struct {
 	Discovery  discovery.DiscoveryInterface
 	// Delays are the reporting delays of drivers; nil where they aren't known.
 	Delays Delays
+	// Ours is where Sickbay's own claims and Pods are; nothing there holds a device.
+	Ours device.Ours
 	// Starters say where those write down who ever reported health; nil is nowhere.
 	Starters *Election
 }
@@ -79,13 +81,15 @@ func Read(ctx context.Context, clients Clients) (Cluster, error) {
 		{"ResourceClaims", "holders are missing", func() (err error) {
 			cluster.Claims, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return clients.Kubernetes.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, o)
-			}, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true })
+			}, func(c *resourcev1.ResourceClaim) (device.Claim, bool) {
+				return clients.Ours.Claim(kube.ClaimView(c)), true
+			})
 			return err
 		}},
 		{"Pods", "reported health is missing", func() (err error) {
 			cluster.Pods, err = each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return clients.Kubernetes.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-			}, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true })
+			}, func(p *corev1.Pod) (device.Pod, bool) { return clients.Ours.Pod(kube.PodView(p)), true })
 			return err
 		}},
 		{nodeObjects, lostWithoutNodes, func() (err error) {

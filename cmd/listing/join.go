@@ -144,7 +144,7 @@ func (j *joiner) classify(pool device.Pool, listed device.Listed, classes []devi
 func (j *joiner) claims(all []device.Claim) {
 	for _, claim := range all {
 		for _, result := range claim.Results {
-			if result.AdminAccess {
+			if !result.Holds() {
 				continue
 			}
 			d := j.device(result.Device)

@@ -206,6 +206,27 @@ func TestAdminAccessHoldsNothing(t *testing.T) {
 	}
 }
 
+func TestWhatTriesADeviceHoldsNothingAndIsShownAsWhatItIs(t *testing.T) {
+	cluster := twoGPUs(t, device.Healthy, "")
+	ours := device.Ours(cluster.Claims[0].Namespace)
+	if d := find(t, Join(cluster, nil, now), gpu(t, "0").String()); len(d.Holders) != 1 {
+		t.Fatalf("holders %v, want one without such a namespace", d.Holders)
+	}
+	for i := range cluster.Claims {
+		cluster.Claims[i] = ours.Claim(cluster.Claims[i])
+	}
+	for i := range cluster.Pods {
+		cluster.Pods[i] = ours.Pod(cluster.Pods[i])
+	}
+	d := find(t, Join(cluster, nil, now), gpu(t, "0").String())
+	if len(d.Holders) != 0 || d.Health != device.Healthy {
+		t.Errorf("%s with holders %v, want none, and its health", d.Health, d.Holders)
+	}
+	if got := allocations(gpu(t, "0"), cluster.Claims); len(got) != 1 || !got[0].Ours {
+		t.Errorf("allocated by %+v, want a claim of Sickbay's", got)
+	}
+}
+
 func TestTheOrderOfReadingDoesNotShow(t *testing.T) {
 	cluster := twoGPUs(t, device.Unhealthy, "Xid 79")
 	for _, name := range []string{"node-2", "node-3", "node-4"} {

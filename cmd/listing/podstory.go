@@ -41,7 +41,8 @@ type PodDevice struct {
 	Message string        `json:"message,omitempty"`
 	// Frozen marks what a terminated container's entry last said.
 	Frozen bool `json:"frozen,omitempty"`
-	// Monitor marks a device that the Pod shares by admin access and doesn't hold.
+	// Monitor marks a device that the Pod shares by admin access, or tries for Sickbay,
+	// and doesn't hold.
 	Monitor bool `json:"monitor,omitempty"`
 	// Device is what is known of the device from all sources.
 	Device Device `json:"device"`
@@ -90,7 +91,7 @@ func TellPod(pod PodStatus, from Sources, now time.Time) PodStory {
 			d = Device{Name: o.Device.String(), Path: o.Device.Path(), Key: o.Device, Node: o.Node}
 		}
 		told.Devices = append(told.Devices, PodDevice{
-			Container: o.Container, Claim: o.Claim, Health: o.Health, Message: o.Message, Frozen: o.Frozen, Monitor: o.AdminAccess, Device: d,
+			Container: o.Container, Claim: o.Claim, Health: o.Health, Message: o.Message, Frozen: o.Frozen, Monitor: o.Monitor, Device: d,
 		})
 	}
 	for _, held := range heldByClaim(from.Cluster.Claims, pod.UID) {
@@ -159,7 +160,7 @@ func heldByClaim(claims []device.Claim, uid string) []heldDevice {
 			continue
 		}
 		for _, result := range claim.Results {
-			held = append(held, heldDevice{key: result.Device, claim: claim.Name, monitor: result.AdminAccess})
+			held = append(held, heldDevice{key: result.Device, claim: claim.Name, monitor: !result.Holds()})
 		}
 	}
 	return held

@@ -77,8 +77,10 @@ type Allocation struct {
 	Request string `json:"request,omitempty"`
 	Class   string `json:"class,omitempty"`
 	// AdminAccess marks a claim that monitors the device and doesn't hold it.
-	AdminAccess bool     `json:"adminAccess,omitempty"`
-	Pods        []string `json:"pods,omitempty"`
+	AdminAccess bool `json:"adminAccess,omitempty"`
+	// Ours marks a claim of Sickbay's own, by which it tries the device.
+	Ours bool     `json:"ours,omitempty"`
+	Pods []string `json:"pods,omitempty"`
 }
 
 // Reading is one Pod's word on the device.
@@ -95,7 +97,7 @@ type Reading struct {
 	// is then the Pod's present resourceVersion, and Observed nil.
 	Version  device.Version `json:"version"`
 	Observed *time.Time     `json:"observed,omitempty"`
-	// Monitor marks a Pod that doesn't hold the device: it has it by admin access,
+	// Monitor marks a Pod that doesn't hold the device: it has it by admin access, is Sickbay's own,
 	// or it has another part of the chip, whose fault reaches this one.
 	Monitor bool `json:"monitor,omitempty"`
 	// Ended marks what a Pod said that is gone now.
@@ -179,7 +181,7 @@ func allocations(key device.Key, claims []device.Claim) []Allocation {
 				continue
 			}
 			a := Allocation{
-				Claim: claim.Namespace + "/" + claim.Name, Request: result.Request, Class: result.Class, AdminAccess: result.AdminAccess,
+				Claim: claim.Namespace + "/" + claim.Name, Request: result.Request, Class: result.Class, AdminAccess: result.AdminAccess, Ours: result.Ours,
 			}
 			for _, pod := range claim.ReservedFor {
 				a.Pods = append(a.Pods, pod.String())

@@ -38,6 +38,7 @@ type Watch struct {
 	// starters and client tell where starters write down who ever reported health; nil
 	// is nowhere.
 	starters *Election
+	ours     device.Ours
 	client   kubernetes.Interface
 	changed  chan struct{}
 	runs     sync.WaitGroup
@@ -61,7 +62,7 @@ func NewWatch(ctx context.Context, clients Clients) (*Watch, error) {
 		pods:    factory.Core().V1().Pods().Informer(),
 		nodes:   factory.Core().V1().Nodes().Informer(),
 		classes: factory.Resource().V1().DeviceClasses().Informer(),
-		delays:  clients.Delays, starters: clients.Starters, client: clients.Kubernetes,
+		delays:  clients.Delays, starters: clients.Starters, ours: clients.Ours, client: clients.Kubernetes,
 		changed: make(chan struct{}, 1),
 		trouble: map[string]error{},
 	}
@@ -201,8 +202,8 @@ func (w *Watch) Cluster() Cluster {
 	cluster := Cluster{
 		Delays:  w.delays,
 		Slices:  views(w.slices, func(s *resourcev1.ResourceSlice) (device.Slice, bool) { return kube.SliceView(s), true }),
-		Claims:  views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return kube.ClaimView(c), true }),
-		Pods:    views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return kube.PodView(p), true }),
+		Claims:  views(w.claims, func(c *resourcev1.ResourceClaim) (device.Claim, bool) { return w.ours.Claim(kube.ClaimView(c)), true }),
+		Pods:    views(w.pods, func(p *corev1.Pod) (device.Pod, bool) { return w.ours.Pod(kube.PodView(p)), true }),
 		Classes: views(w.classes, func(c *resourcev1.DeviceClass) (device.Class, bool) { return kube.ClassView(c), true }),
 	}
 	if w.nodes.HasSynced() {

@@ -134,7 +134,10 @@ func allocationLines(s listing.Story) []string {
 			how = " (class " + a.Class + ")"
 		}
 		verb := "by claim "
-		if a.AdminAccess {
+		switch {
+		case a.Ours:
+			verb = "tried by Sickbay's claim "
+		case a.AdminAccess:
 			verb = "monitored by claim "
 		}
 		all = append(all, verb+a.Claim+how+", "+to)

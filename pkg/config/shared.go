@@ -95,6 +95,7 @@ func (s Service) check() []error {
 // Client is the configuration of the commands that people run.
 type Client struct {
 	Kubernetes
+	ProbePlace
 	Temporal Temporal
 	Redis    Redis
 	Reporting

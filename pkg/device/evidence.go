@@ -25,7 +25,7 @@ type Report struct {
 	// Observed is when Sickbay first saw this reading, on its own clock: the API
 	// carries no time. The truth may be older.
 	Observed time.Time `json:"observed"`
-	// Monitor marks a reading through an admin-access claim: evidence, but its
+	// Monitor marks a reading through an admin-access claim or one of Sickbay's own: evidence, but its
 	// Pod is no holder.
 	Monitor bool `json:"monitor,omitempty"`
 	// Acknowledged marks a reading that the kubelet is known to have worked out after
@@ -72,7 +72,7 @@ func Digest(observations []Observation, observed time.Time) []DeviceReport {
 		report := Report{
 			Pod: o.Pod, Node: o.Node, Claim: o.Claim, Container: o.Container,
 			Health: o.Health, Message: o.Message,
-			Version: o.ResourceVersion, Observed: observed, Monitor: o.AdminAccess,
+			Version: o.ResourceVersion, Observed: observed, Monitor: o.Monitor,
 		}
 		last := len(digest) - 1
 		if last < 0 || digest[last].Device != o.Device {

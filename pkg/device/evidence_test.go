@@ -228,7 +228,7 @@ func TestAPodsContainersGiveOneReportPerDevice(t *testing.T) {
 	seen := func(k device.Key, container string, health device.Health, message string) device.Observation {
 		return device.Observation{Device: k, Node: "anvil-07", Pod: device.PodRef{Namespace: "n", Name: "p", UID: "u"}, Container: container, Health: health, Message: message, ResourceVersion: "7"}
 	}
-	admin := func(o device.Observation) device.Observation { o.AdminAccess, o.Claim = true, "admin"; return o }
+	admin := func(o device.Observation) device.Observation { o.Monitor, o.Claim = true, "admin"; return o }
 	frozen := func(o device.Observation) device.Observation { o.Frozen = true; return o }
 	tests := map[string]struct {
 		seen []device.Observation

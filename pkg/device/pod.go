@@ -25,6 +25,8 @@ type Pod struct {
 	Terminal bool
 	// Pending is set until the first container has started.
 	Pending bool
+	// Ours marks a Pod of Sickbay's own, by which a device is tried. It holds none.
+	Ours bool
 	// ContainersReady is the Pod's condition of that name. It says nothing of any
 	// device, and is only shown.
 	ContainersReady bool
@@ -105,4 +107,10 @@ type Allocated struct {
 	// AdminAccess marks a claim that shares the device without using it (a
 	// monitor). Such a claim is never a holder.
 	AdminAccess bool
+	// Ours marks a claim of Sickbay's own, by which the device is tried. It takes the
+	// device, so that nobody else gets it meanwhile, and is no holder either.
+	Ours bool
 }
+
+// Holds tells whether who uses the claim holds the device.
+func (a Allocated) Holds() bool { return !a.AdminAccess && !a.Ours }

@@ -61,8 +61,9 @@ type Observation struct {
 	// Frozen marks an entry that the kubelet no longer keeps: what a
 	// device-plugin entry of a terminated container last said.
 	Frozen bool
-	// AdminAccess marks a reading through a claim that doesn't hold the device.
-	AdminAccess bool
+	// Monitor marks a reading of a Pod that doesn't hold the device: its claim has
+	// admin access, or it is Sickbay's own.
+	Monitor bool
 }
 
 // ClaimLookup finds a claim by namespace and name.
@@ -95,7 +96,7 @@ func compareObservations(a, b Observation) int {
 		b.Health.rank()-a.Health.rank(),
 		strings.Compare(a.Message, b.Message),
 		strings.Compare(a.Claim, b.Claim),
-		compareBool(a.AdminAccess, b.AdminAccess),
+		compareBool(a.Monitor, b.Monitor),
 		compareBool(a.Frozen, b.Frozen),
 	)
 }
@@ -182,9 +183,9 @@ func (r *containerReader) readClaim(name string, entries []Entry) {
 			r.refuse(entry, NotInClaim, devicesOf(claim.Results))
 			continue
 		}
-		admin := slices.ContainsFunc(results, func(a Allocated) bool { return a.Device == key && a.AdminAccess })
+		monitor := slices.ContainsFunc(results, func(a Allocated) bool { return a.Device == key && !a.Holds() })
 		unnamed = slices.DeleteFunc(unnamed, func(a Allocated) bool { return a.Device == key })
-		r.accept(entry, key, claim.Name, admin, false)
+		r.accept(entry, key, claim.Name, monitor, false)
 	}
 	if len(opaque) == 0 {
 		return
@@ -217,7 +218,7 @@ func (r *containerReader) readOpaque(entries []Entry, claim Claim, results []All
 		}
 		common := Entry{Health: entries[0].Health, Message: joinMessages(messages)}
 		for _, result := range results {
-			r.accept(common, result.Device, claim.Name, result.AdminAccess, false)
+			r.accept(common, result.Device, claim.Name, !result.Holds(), false)
 		}
 		return
 	}
@@ -283,7 +284,7 @@ func (r *containerReader) allocation(name, request string) (Claim, []Allocated, 
 	return claim, results, ""
 }
 
-func (r *containerReader) accept(entry Entry, key Key, claim string, admin, frozen bool) {
+func (r *containerReader) accept(entry Entry, key Key, claim string, monitor, frozen bool) {
 	r.seen = append(r.seen, Observation{
 		Device:          key,
 		Node:            r.pod.Node,
@@ -294,7 +295,7 @@ func (r *containerReader) accept(entry Entry, key Key, claim string, admin, froz
 		Message:         entry.Message,
 		ResourceVersion: r.pod.ResourceVersion,
 		Frozen:          frozen,
-		AdminAccess:     admin,
+		Monitor:         monitor || r.pod.Ours,
 	})
 }
 

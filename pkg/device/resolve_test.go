@@ -23,7 +23,7 @@ func told(observations []device.Observation) []string {
 		if o.Frozen {
 			line += " frozen"
 		}
-		if o.AdminAccess {
+		if o.Monitor {
 			line += " admin"
 		}
 		lines = append(lines, line)

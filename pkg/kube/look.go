@@ -34,6 +34,7 @@ type LiveReader struct {
 	marks     *MarkWriter
 	catalogue *reason.Catalogue
 	poker     *Poker
+	ours      device.Ours
 }
 
 // NewLiveReader returns a reader that judges messages by the catalogue.
@@ -45,6 +46,13 @@ func NewLiveReader(client kubernetes.Interface, marks *MarkWriter, catalogue *re
 // nobody.
 func (l *LiveReader) Poking(poker *Poker) *LiveReader {
 	l.poker = poker
+	return l
+}
+
+// Sparing says in which namespace Sickbay's own claims and Pods are: they say how a device
+// is, and hold none.
+func (l *LiveReader) Sparing(ours device.Ours) *LiveReader {
+	l.ours = ours
 	return l
 }
 
@@ -159,7 +167,7 @@ func (l *LiveReader) claims(ctx context.Context, key device.Key, pods []device.P
 			if err != nil {
 				return nil, fmt.Errorf("get ResourceClaim %s: %w", id, err)
 			}
-			claims[id] = ClaimView(claim)
+			claims[id] = l.ours.Claim(ClaimView(claim))
 		}
 	}
 	if len(holders(key, claims)) > 0 {
@@ -170,7 +178,7 @@ func (l *LiveReader) claims(ctx context.Context, key device.Key, pods []device.P
 			return l.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, options)
 		},
 		func(object runtime.Object) {
-			claim := ClaimView(object.(*resourcev1.ResourceClaim))
+			claim := l.ours.Claim(ClaimView(object.(*resourcev1.ResourceClaim)))
 			if len(claim.Results) > 0 {
 				claims[claim.Namespace+"/"+claim.Name] = claim
 			}
@@ -190,7 +198,7 @@ func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRe
 			func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 				return l.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
 			},
-			func(object runtime.Object) { pods = append(pods, PodView(object.(*corev1.Pod))) })
+			func(object runtime.Object) { pods = append(pods, l.ours.Pod(PodView(object.(*corev1.Pod)))) })
 		if err != nil {
 			return nil, fmt.Errorf("list the Pods on node %s: %w", node, err)
 		}
@@ -207,7 +215,7 @@ func (l *LiveReader) pods(ctx context.Context, node string, known []device.PodRe
 			return nil, fmt.Errorf("get Pod %s: %w", ref, err)
 		}
 		if string(pod.UID) == ref.UID { // and not another one that has its name by now
-			pods = append(pods, PodView(pod))
+			pods = append(pods, l.ours.Pod(PodView(pod)))
 		}
 	}
 	return pods, nil
@@ -389,12 +397,12 @@ func (n nodeState) presence(key device.Key) *quarantine.Inventory {
 
 // holders are the Pods for which a claim has the device allocated. reservedFor is
 // authoritative: it covers claims generated for extended resources, and Pods that
-// have not started. Claims with admin access hold nothing.
+// have not started. Claims with admin access hold nothing, nor do Sickbay's own.
 func holders(key device.Key, claims map[string]device.Claim) []quarantine.Holder {
 	var found []quarantine.Holder
 	for _, claim := range claims {
 		has := slices.ContainsFunc(claim.Results, func(a device.Allocated) bool {
-			return a.Device == key && !a.AdminAccess
+			return a.Device == key && a.Holds()
 		})
 		if !has {
 			continue

@@ -208,3 +208,32 @@ func TestALookReadsAPluginsDeviceTogetherWithItsNode(t *testing.T) {
 		})
 	}
 }
+
+// Proves a part of R1: what tries the device says how it is, and isn't waited for as one who
+// holds it.
+func TestALookTakesWhatTriesADeviceForNoHolder(t *testing.T) {
+	key := device.Key{Driver: "gpu.nvidia.com", Pool: "harbor-12", Device: "gpu-0"}
+	ref := device.PodRef{Namespace: "sickbay-probe", Name: "probe", UID: "uid-probe"}
+	claim := device.Claim{Namespace: "sickbay-probe", Name: "c", Results: []device.Allocated{{Request: "r", Device: key}}, ReservedFor: []device.PodRef{ref}}
+	pod := device.Pod{Ref: ref, Node: "harbor-12", Claims: []device.PodClaim{{Name: "accel", Claim: "c"}}, Containers: []device.Container{
+		{Name: "main", Entries: []device.Entry{{Name: "claim:accel", ResourceID: key.String(), Health: device.Healthy}}},
+	}}
+	slices := []device.Slice{{Driver: key.Driver, Pool: key.Pool, Node: key.Pool, Generation: 1, SliceCount: 1, Devices: []device.Listed{{Name: key.Device}}}}
+	for name, row := range map[string]struct {
+		ours    device.Ours
+		holders int
+		want    string
+	}{
+		"it is Sickbay's":     {"sickbay-probe", 0, "[probe Healthy seen elsewhere]"},
+		"it is somebody's":    {"another", 1, "[probe Healthy]"},
+		"nothing is Sickbays": {"", 1, "[probe Healthy]"},
+	} {
+		looked := looking{key: key, slices: slices, claims: []device.Claim{row.ours.Claim(claim)}, pods: []device.Pod{row.ours.Pod(pod)}}.answer()
+		if got := fmt.Sprint(told(looked)); len(looked.Holders) != row.holders || got != row.want {
+			t.Errorf("%s: holders %v, readings %s; want %d and %s", name, looked.Holders, got, row.holders, row.want)
+		}
+	}
+	if claim.Results[0].Ours {
+		t.Error("the claim itself was changed")
+	}
+}
