@@ -23,7 +23,7 @@ const (
 	// shippedNamespace is where deploy/base puts Sickbay, and shippedProbes where
 	// devices are proven healthy.
 	shippedNamespace = "sickbay"
-	shippedProbes    = "sickbay-probe"
+	shippedProbes    = "sickbay-probes"
 )
 
 // sight is what Sickbay itself can't see while a command answers: an answer that is
