@@ -55,6 +55,13 @@ func TestWrongUsageEndsWithCode2AndSaysWhatToDo(t *testing.T) {
 		"a wait of days":             {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "48h"}, "sickbay: --for 48h0m0s; want 1m to 24h; what lasts longer is said again"},
 		"a wait that is none":        {[]string{"incident", "wait", "cluster", "--reason", "x", "--for", "soon"}, `sickbay: --for "soon": want a duration like 90m or 4h, 1m to 24h`},
 		"a word without a reason":    {[]string{"incident", "admit", "cluster"}, "sickbay: admit without a reason: say why with --reason"},
+		"a node by half its path":    {[]string{"probe", "--device-node", "nvidia0"}, `sickbay: --device-node "nvidia0": want a whole path, such as /dev/nvidia0`},
+		"a variable with its value":  {[]string{"probe", "--env", "A=b"}, `sickbay: --env "A=b": want the name of a variable, such as NVIDIA_VISIBLE_DEVICES; what it says is for --expect`},
+		"a mount by half its path":   {[]string{"probe", "--mount", "lib"}, `sickbay: --mount "lib": want a whole path, such as /usr/lib/libvendor.so`},
+		"half of what to expect":     {[]string{"probe", "--expect", "uuid"}, `sickbay: --expect "uuid": want NAME=VALUE, such as uuid=GPU-0a671a0b-deed-4727-8000-1a0bdeedb727`},
+		"a check by no command":      {[]string{"probe", "--run", " "}, `sickbay: --run " ": want a command, such as 'nvidia-smi -L'`},
+		"checks without a pause":     {[]string{"probe", "--for", "1m", "--every", "0s"}, "sickbay: --every 0s: want more than nothing"},
+		"holding what":               {[]string{"probe", "hold", "it"}, `sickbay: sickbay probe hold takes no arguments, not ["it"]; see sickbay probe hold --help`},
 		"a version in no format":     {[]string{"version", "-o", "yaml"}, `sickbay: -o "yaml": want json, or nothing for text`},
 	} {
 		t.Run(name, func(t *testing.T) {
