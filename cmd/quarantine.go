@@ -49,7 +49,7 @@ case; after it, its gates decide.
 	}
 	set := command.Flags()
 	set.StringVar(&flags.reason, "reason", "", "why; it is put on record")
-	set.StringVar(&flags.actor, "actor", "", "who says so; the user's name where it is left out")
+	set.StringVar(&flags.actor, "actor", "", "who says so; the kubeconfig's user where it is left out")
 	set.DurationVar(&flags.lasts, "for", 0, "how long, at most 720h; as long as a record's lease (SICKBAY_LEASE) where neither is given")
 	set.StringVar(&flags.until, "until", "", "until when, as RFC 3339: 2026-12-24T08:00:00Z; at most 720h from now")
 	return command
@@ -95,14 +95,14 @@ func runQuarantine(ctx context.Context, streams Streams, flags handFlags, target
 		return err
 	}
 	m := quarantine.Message{Verb: quarantine.VerbQuarantine, Actor: flags.actor, Reason: flags.reason, For: lasts}
-	if m.Actor == "" {
-		if m.Actor, err = userName(); err != nil {
-			return err
-		}
-	}
 	var set config.Client
 	if err := config.Load(&set); err != nil {
 		return err
+	}
+	if m.Actor == "" {
+		if m.Actor, err = actorOf(ctx, streams, set.Kubernetes); err != nil {
+			return err
+		}
 	}
 	temporal, err := connectTemporal(set.Temporal, "sickbay-quarantine", slog.New(slog.DiscardHandler), nil)
 	if err != nil {

@@ -76,6 +76,7 @@ shows those that it reads.
 	root.AddCommand(newStarter(streams), newWorker(streams), newWatch(streams), newProbe(streams), newDevices(streams), newDevice(streams), newPod(streams),
 		newIncidents(streams), newIncident(streams), newBudgets(streams), newPause(streams), newResume(streams), newQuarantine(streams),
 		newAudit(streams), newReport(streams), newPolicy(streams), newDoctor(streams), newRebuild(streams), newSetup(streams), newVersion(streams))
+	root.AddCommand(newWords(streams)...)
 	return root
 }
 

@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -94,6 +95,10 @@ type RefusedWord struct {
 	At    time.Time `json:"at"`
 }
 
+// ErrNoCase is why a message is refused for a device whose case is over, or that never
+// had one.
+var ErrNoCase = errors.New("the device has no open case")
+
 // OnRecord tells whether a refusal of the message is put on record if it came by update,
 // whose sender hears of it in any case: who it is and what is meant can be told, and there
 // is an open case whose record it is. What came by signal is always put on record.
@@ -125,7 +130,7 @@ func Refuse(c Case, m Message) error {
 	case cost(m.Ticket) > maxName:
 		return refuse("ticket is %d bytes long; want at most %d", cost(m.Ticket), maxName)
 	case !c.Open() && m.Verb != VerbQuarantine:
-		return refuse("the device has no open case")
+		return fmt.Errorf("%s refused for %s: %w", m.Verb, c.Device, ErrNoCase)
 	case m.Epoch != 0 && !c.Open():
 		return refuse("it is for epoch %d, and the device has no open case; leave the epoch out to open one", m.Epoch)
 	case m.Epoch != 0 && m.Epoch != c.Epoch:

@@ -35,7 +35,7 @@ const (
 )
 
 // ErrNoCase is returned for a device that has no open case.
-var ErrNoCase = errors.New("the device has no open case")
+var ErrNoCase = quarantine.ErrNoCase
 
 // ID is the ID of the workflow that owns the device's case.
 func ID(key device.Key) string {
@@ -295,6 +295,12 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return e.Text }
 
 func (e *RefusedError) Unwrap() error { return e.cause }
+
+// Is tells of a refusal that it is one because the case is over.
+func (e *RefusedError) Is(target error) bool {
+	var refused *temporal.ApplicationError
+	return target == ErrNoCase && errors.As(e.cause, &refused) && refused.Type() == ErrorNoCase
+}
 
 // answerOf waits for the answer to an operator's message.
 func answerOf(ctx context.Context, handle client.WorkflowUpdateHandle) (Answer, error) {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,6 +40,13 @@ type Answer struct {
 	Phase   quarantine.Phase   `json:"phase"`
 	Waiting quarantine.Waiting `json:"waiting,omitempty"`
 	Epoch   int64              `json:"epoch"`
+	// Until is the end of the record's lease.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Standing is how the case stands, as "Quarantined, waiting for CoolDown".
+func (a Answer) Standing() string {
+	return standing(quarantine.Case{Phase: a.Phase, Waiting: a.Waiting})
 }
 
 // subscription is one signal channel and how its payload becomes an event.
@@ -189,10 +197,14 @@ func (r *runner) handle() error {
 				// record is.
 				Validator: func(_ workflow.Context, raw converter.RawValue) error {
 					m := decodeMessage(verb, raw)
-					if quarantine.OnRecord(r.Case, m) {
+					refusal := quarantine.Refuse(r.Case, m)
+					switch {
+					case refusal == nil || quarantine.OnRecord(r.Case, m):
 						return nil
+					case errors.Is(refusal, quarantine.ErrNoCase):
+						return temporal.NewApplicationError(refusal.Error(), ErrorNoCase)
 					}
-					return quarantine.Refuse(r.Case, m)
+					return refusal
 				},
 			})
 		if err != nil {
@@ -213,7 +225,7 @@ func (r *runner) answer(m quarantine.Message) (Answer, error) {
 	}
 	return Answer{
 		Text:  fmt.Sprintf("%s accepted for %s", m.Verb, r.Case.Device),
-		Phase: r.Case.Phase, Waiting: r.Case.Waiting, Epoch: r.Case.Epoch,
+		Phase: r.Case.Phase, Waiting: r.Case.Waiting, Epoch: r.Case.Epoch, Until: r.Case.LeaseUntil,
 	}, nil
 }
 

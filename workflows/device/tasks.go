@@ -31,6 +31,8 @@ const (
 // Failures that no retry can mend; activities use them as error types.
 const (
 	ErrorRefused = "Refused"
+	// ErrorNoCase is that of an operator's message to a device whose case is over.
+	ErrorNoCase = "NoCase"
 )
 
 // Commands are those that activities perform.
