@@ -76,6 +76,7 @@ func (a *Audit) Announce(ctx context.Context, task devicewf.Task[quarantine.Anno
 			slog.String("kind", string(n.Kind)), slog.Bool("alert", n.Alert), slog.Int64("epoch", n.Epoch),
 			slog.String("phase", string(n.Phase)), slog.String("reason", n.Reason), slog.String("severity", n.Severity),
 			slog.String("rule", n.Rule), slog.String("catalogue", n.Catalogue), slog.String("actor", n.Actor),
+			slog.String("identity", n.Identity), slog.String("caller", n.Caller),
 			slog.String("seen", n.Seen), slog.String("text", n.Text))
 	}
 	return nil

@@ -103,6 +103,7 @@ func subjectOf(command any) (key device.Key, node string) {
 func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Announce]) error {
 	key, notices := task.Command.Device, task.Command.Notices
 	w.decided(ctx, epochOf(task), key, notices)
+	w.tellSenders(ctx, key, notices)
 	ctx, span := w.span(ctx, epochOf(task), key, "")
 	err := w.audit.Announce(ctx, task)
 	defer func() { telemetry.End(span, err) }()
@@ -118,6 +119,19 @@ func (w *Worker) announce(ctx context.Context, task devicewf.Task[quarantine.Ann
 	w.note(key)
 	w.permits.Closed(ctx, key, notices)
 	return err
+}
+
+// sendersLimit bounds the reading of histories for one announcement: who sent a message
+// is good to know, and holds up no decision.
+const sendersLimit = 3 * time.Second
+
+// tellSenders adds to decisions who sent the messages that led to them.
+func (w *Worker) tellSenders(ctx context.Context, key device.Key, notices []quarantine.Notice) {
+	ctx, cancel := context.WithTimeout(ctx, sendersLimit)
+	defer cancel()
+	if err := devicewf.NewClient(w.options.Temporal, w.options.TaskQueue).TellSenders(ctx, devicewf.ID(key), notices); err != nil {
+		w.options.Logger.Warn("who sent an operator's message is missing in the trail; its history has it", "device", key.String(), "error", err)
+	}
 }
 
 func (w *Worker) note(key device.Key) {

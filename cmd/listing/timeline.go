@@ -8,6 +8,7 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -52,21 +53,26 @@ func ReadTimeline(ctx context.Context, temporal client.Client, namespace, workfl
 
 // readCase reads what one run of a case handed over to be announced.
 func readCase(ctx context.Context, temporal client.Client, workflowID, run string) (all []quarantine.Announce, err error) {
-	tasks, err := readAnnounced[device.Task[quarantine.Announce]](ctx, temporal, workflowID, run, device.ActivityAnnounce)
+	senders := device.NewSenders(run)
+	tasks, err := readAnnounced[device.Task[quarantine.Announce]](ctx, temporal, workflowID, run, device.ActivityAnnounce, senders.Note)
 	for _, task := range tasks {
+		senders.Tell(task.Command.Notices)
 		all = append(all, task.Command)
 	}
 	return all, err
 }
 
 // readAnnounced reads what one run of a workflow handed over to the activity that
-// announces its decisions.
-func readAnnounced[Task any](ctx context.Context, temporal client.Client, workflowID, run, activity string) (all []Task, err error) {
+// announces its decisions. also is shown each event.
+func readAnnounced[Task any](ctx context.Context, temporal client.Client, workflowID, run, activity string, also ...func(*historypb.HistoryEvent)) (all []Task, err error) {
 	events := temporal.GetWorkflowHistory(ctx, workflowID, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
 			return all, fmt.Errorf("read the history of workflow %s, run %s: %w", workflowID, run, err)
+		}
+		for _, note := range also {
+			note(event)
 		}
 		scheduled := event.GetActivityTaskScheduledEventAttributes()
 		if scheduled.GetActivityType().GetName() != activity {

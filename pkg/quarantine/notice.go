@@ -54,6 +54,11 @@ type Notice struct {
 	Seen      string `json:"seen,omitempty"`
 	// Sent is where Temporal has the operator's message that was taken or refused.
 	Sent Sent `json:"sent,omitzero"`
+	// Identity is what the client of whoever sent that message called itself, Caller whom
+	// Temporal let through, where it authenticates its callers and notes them. No case
+	// knows them: they are told by who publishes its decisions.
+	Identity string `json:"identity,omitempty"`
+	Caller   string `json:"caller,omitempty"`
 	// Gate is the one that a release was refused at.
 	Gate Gate `json:"gate,omitempty"`
 	// Left is the phase that the decision ended, and Stayed how long that lasted.

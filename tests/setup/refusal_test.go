@@ -33,7 +33,11 @@ type secured struct {
 
 func newSecured(t *testing.T) *secured {
 	t.Helper()
-	s := &secured{site: newSite(t, stack.Options{TemporalPostgreSQL: true, TemporalClientCertificates: true, TemporalKeys: true})}
+	s := &secured{site: newSite(t, stack.Options{
+		TemporalPostgreSQL: true, TemporalClientCertificates: true, TemporalKeys: true,
+		// Has Temporal note whom it let through.
+		DynamicConfig: map[string]any{"frontend.enablePrincipalPropagation": true},
+	})}
 	s.present("sickbay")
 	s.apiKey = s.file("api-key", s.key(time.Hour, "sickbay:admin"))
 	s.env = append(s.env,
@@ -89,7 +93,9 @@ func (s *secured) read(path string) string {
 // Whoever follows the page from its beginning, on a Temporal in PostgreSQL that wants
 // a certificate and a key, gets what it shows. After that starter and worker need no
 // more than the right to write; and whatever is wrong with a file is said by whoever
-// meets it, with the file's name and what to do.
+// meets it, with the file's name and what to do. Proves R6: who may only read can't
+// release a device; who may write can, and whom Temporal let through is on record apart
+// from the name that the message carries.
 func TestASecuredTemporal(t *testing.T) {
 	s := newSecured(t)
 	t.Run("the page", func(t *testing.T) {
@@ -110,6 +116,7 @@ func TestASecuredTemporal(t *testing.T) {
 		s.openCase(s.dial("sickbay", writer))
 		s.sickbay(nil, "audit").wants(t, 0, "CaseOpened")
 	})
+	t.Run("who may only read can't speak to a case, and who may write is on record", s.speaking)
 	t.Run("who may only write or read is told what setup needs", func(t *testing.T) {
 		for _, right := range []string{"write", "read"} {
 			s.file("api-key", s.key(time.Hour, "sickbay:"+right))
