@@ -189,10 +189,14 @@ func (f *doctorFlags) systems() (all []doctor.System, end func(), err error) {
 		leaseNamespace = f.namespace
 	}
 	policyNamespace := cmp.Or(set.PolicyNamespace, f.namespace)
+	wanted := slices.Concat(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))
+	if set.Mode == string(quarantine.ModeEnforce) {
+		wanted = append(wanted, kube.ProbeRights(set.ProbeNamespace)...)
+	}
 	checks := []doctor.Check{
 		server.ResourceAPI(), server.TaintRules(), server.Gates(), server.NodeAllocatable(),
 		server.Rights("starter", "", starter, slices.Concat(kube.StarterRights(leaseNamespace, lease), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
-		server.WorkerRights(policyNamespace, set.Mode, worker, slices.Concat(kube.WorkerRights(set.Mode == string(quarantine.ModeEnforce)), kube.PolicyRights(policyNamespace), kube.PokeRights(set.WatchNamespace))),
+		server.WorkerRights(policyNamespace, set.Mode, worker, wanted),
 		server.Fence(worker), server.Policy(policyNamespace),
 		server.Drivers(), server.Plugins(), server.Tolerations(),
 	}

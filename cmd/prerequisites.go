@@ -51,6 +51,9 @@ func workerPrerequisites(set config.Worker, held governing, c cluster, t client.
 			mode = quarantine.ModeEnforce
 		}
 		wanted := slices.Concat(kube.WorkerRights(mode == quarantine.ModeEnforce), kube.PolicyRights(held.namespace), kube.PokeRights(set.WatchNamespace))
+		if mode == quarantine.ModeEnforce {
+			wanted = append(wanted, kube.ProbeRights(set.ProbeNamespace)...)
+		}
 		if whole := held.watch.Current().Isolation(); whole.Way != isolation.Off && whole.Mode == quarantine.ModeEnforce {
 			wanted = append(wanted, kube.NodeRights()...)
 		}

@@ -134,6 +134,26 @@ func PokeRights(namespace string) []Right {
 	}}
 }
 
+// ProbeRights are what a worker does to prove devices healthy, where it does; without a
+// namespace it doesn't.
+func ProbeRights(namespace string) []Right {
+	if namespace == "" {
+		return nil
+	}
+	const proves = "no device is proven healthy and given back: what is quarantined stays out; deploy/components/recovery grants it"
+	const clears = "what was made to prove a device healthy stays, and has the device"
+	return []Right{
+		{Group: batchGroup, Resource: "jobs", Verb: "list", Namespace: namespace, Without: proves},
+		{Group: batchGroup, Resource: "jobs", Verb: "create", Namespace: namespace, Without: proves},
+		{Group: batchGroup, Resource: "jobs", Verb: "delete", Namespace: namespace, Without: clears},
+		{Group: resourceGroup, Resource: "resourceclaims", Verb: "create", Namespace: namespace, Without: proves},
+		{Group: resourceGroup, Resource: "resourceclaims", Verb: "delete", Namespace: namespace, Without: clears},
+		{Resource: "pods", Verb: "patch", Namespace: namespace, Without: proves},
+	}
+}
+
+const batchGroup = "batch"
+
 // PolicyRights are what starter and worker do to know the policy: they watch the one
 // ConfigMap that it is in.
 func PolicyRights(namespace string) []Right {

@@ -20,6 +20,7 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 	base, marks := shipped(t, "base/rbac.yaml"), shipped(t, "components/enforce/rbac.yaml")
 	nodes := shipped(t, "components/node-isolation/rbac.yaml")
 	pokes := shipped(t, "components/watch/rbac.yaml")
+	probes := shipped(t, "components/recovery/rbac.yaml")
 	for _, c := range []struct {
 		account string
 		granted []string
@@ -29,6 +30,7 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 		{"worker", base["sickbay-worker"], append(kube.WorkerRights(false), kube.PolicyRights("sickbay")...)},
 		{"starter", slices.Concat(base["sickbay-starter"], pokes["sickbay-starter"]), slices.Concat(kube.StarterRights("sickbay", "sickbay-starter"), kube.PolicyRights("sickbay"), kube.PokeRights("sickbay-watch"))},
 		{"worker", slices.Concat(base["sickbay-worker"], pokes["sickbay-worker"]), slices.Concat(kube.WorkerRights(false), kube.PolicyRights("sickbay"), kube.PokeRights("sickbay-watch"))},
+		{"worker", slices.Concat(base["sickbay-worker"], probes["sickbay-worker"]), slices.Concat(kube.WorkerRights(false), kube.PolicyRights("sickbay"), kube.ProbeRights("sickbay-probes"))},
 		{"worker", slices.Concat(base["sickbay-worker"], nodes["sickbay-worker"]), slices.Concat(kube.WorkerRights(false), kube.PolicyRights("sickbay"), kube.NodeRights())},
 		{"worker", slices.Concat(base["sickbay-worker"], marks["sickbay-worker"]), append(kube.WorkerRights(true), kube.PolicyRights("sickbay")...)},
 	} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -20,7 +21,7 @@ type Spoken struct {
 // APIs lists what starter and worker speak: the resources that they need rights for.
 func APIs() []Spoken {
 	var all []Spoken
-	for _, right := range slices.Concat(StarterRights("", "any"), WorkerRights(true), PolicyRights("")) {
+	for _, right := range slices.Concat(StarterRights("", "any"), WorkerRights(true), PolicyRights(""), ProbeRights("any")) {
 		spoken := Spoken{Group: right.Group, Resource: right.Resource, Versions: versionsOf(right.Group, right.Resource)}
 		if !slices.ContainsFunc(all, func(s Spoken) bool { return s.Group == spoken.Group && s.Resource == spoken.Resource }) {
 			all = append(all, spoken)
@@ -41,6 +42,8 @@ func versionsOf(group, resource string) []string {
 		return []string{corev1.SchemeGroupVersion.Version}
 	case group == resourceGroup:
 		return []string{resourcev1.SchemeGroupVersion.Version}
+	case group == batchGroup:
+		return []string{batchv1.SchemeGroupVersion.Version}
 	case group == leaseGroup:
 		return []string{coordinationv1.SchemeGroupVersion.Version}
 	}

@@ -39,11 +39,13 @@ type Account struct {
 }
 
 // Enforce is the component that lets Sickbay make marks, Watch the one that lets it poke
-// watch Pods, and NodeIsolation the one that lets it isolate whole nodes.
+// watch Pods, NodeIsolation the one that lets it isolate whole nodes, and Recovery, which
+// comes with Enforce, the one that lets it prove devices healthy.
 const (
 	Enforce       = "enforce"
 	Watch         = "watch"
 	NodeIsolation = "node-isolation"
+	Recovery      = "recovery"
 )
 
 // Grant applies the rights that are shipped with deploy/base and components of it to
@@ -152,12 +154,14 @@ var kinds = map[string]struct {
 	resource   string
 	namespaced bool
 }{
-	"Namespace":                        {"namespaces", false},
-	"ServiceAccount":                   {"serviceaccounts", true},
-	"Role":                             {"roles", true},
-	"RoleBinding":                      {"rolebindings", true},
-	"ClusterRole":                      {"clusterroles", false},
-	"ClusterRoleBinding":               {"clusterrolebindings", false},
+	"Namespace":          {"namespaces", false},
+	"ServiceAccount":     {"serviceaccounts", true},
+	"Role":               {"roles", true},
+	"RoleBinding":        {"rolebindings", true},
+	"ClusterRole":        {"clusterroles", false},
+	"ClusterRoleBinding": {"clusterrolebindings", false},
+	// Pods that Sickbay makes have to be of it.
+	"PriorityClass":                    {"priorityclasses", false},
 	"ValidatingAdmissionPolicy":        {"validatingadmissionpolicies", false},
 	"ValidatingAdmissionPolicyBinding": {"validatingadmissionpolicybindings", false},
 }

@@ -33,6 +33,7 @@ type pod struct {
 
 	writing sync.Mutex
 	written string // the status last accepted, in canonical order; under writing
+	seen    int64  // the generation that it was of; under writing
 	sealed  bool   // the last word was said and accepted; under writing
 
 	node       *node
