@@ -198,7 +198,7 @@ func (p *attempt) tend(ctx context.Context, poke bool) error {
 func (p *attempt) impossible() string {
 	switch {
 	case p.namespace == "":
-		return "there is no namespace for claims and Pods of ours: set SICKBAY_PROBE_NAMESPACE, as deploy/components/recovery does"
+		return "there is no namespace for claims and Pods of ours: set SICKBAY_PROBE_NAMESPACE, as deploy/components/enforce does"
 	case p.Device.Path() != device.PathDRA:
 		return "Kubernetes can't give a Pod this one device: a device plugin's devices are handed out by number"
 	case p.settings.Hold.Image == "":
@@ -288,11 +288,11 @@ func (a *Attempts) sort(err error, verb, kind, name string) error {
 	case err == nil:
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return refuse("%s: namespace %s is being deleted; wait until it is gone and apply deploy/components/recovery again", what, a.namespace)
+		return refuse("%s: namespace %s is being deleted; wait until it is gone and apply deploy/components/enforce again", what, a.namespace)
 	case apierrors.IsForbidden(err):
-		return refuse("the API server forbids to %s (%v); deploy/components/recovery grants it to the workers' ServiceAccount, or look at the admission policy or quota that is named", what, err)
+		return refuse("the API server forbids to %s (%v); deploy/components/enforce grants it to the workers' ServiceAccount, or look at the admission policy or quota that is named", what, err)
 	case apierrors.IsNotFound(err) && verb == "create":
-		return refuse("the API server can't %s (%v); deploy/components/recovery makes the namespace", what, err)
+		return refuse("the API server can't %s (%v); deploy/components/enforce makes the namespace", what, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err):
 		return refuse("the API server refuses to %s: %v", what, err)
 	}

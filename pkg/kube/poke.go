@@ -77,7 +77,7 @@ type pokeable struct {
 var (
 	watchPods = pokeable{what: "watch Pod", label: WatchLabel, owner: "DaemonSet", component: "watch"}
 	// The Pods that have a device through an attempt at recovery are poked alike.
-	holdPods = pokeable{what: "Pod", label: LabelAttempt, owner: "Job", component: "recovery"}
+	holdPods = pokeable{what: "Pod", label: LabelAttempt, owner: "Job", component: "enforce"}
 )
 
 // NewPoker returns nil without a namespace: there are no watch Pods then.

@@ -140,7 +140,7 @@ func ProbeRights(namespace string) []Right {
 	if namespace == "" {
 		return nil
 	}
-	const proves = "no device is proven healthy and given back: what is quarantined stays out; deploy/components/recovery grants it"
+	const proves = "no device is proven healthy and given back: what is quarantined stays out; deploy/components/enforce grants it"
 	const clears = "what was made to prove a device healthy stays, and has the device"
 	return []Right{
 		{Group: batchGroup, Resource: "jobs", Verb: "list", Namespace: namespace, Without: proves},

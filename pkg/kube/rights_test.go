@@ -20,7 +20,7 @@ func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
 	base, marks := shipped(t, "base/rbac.yaml"), shipped(t, "components/enforce/rbac.yaml")
 	nodes := shipped(t, "components/node-isolation/rbac.yaml")
 	pokes := shipped(t, "components/watch/rbac.yaml")
-	probes := shipped(t, "components/recovery/rbac.yaml")
+	probes := shipped(t, "components/enforce/recovery/rbac.yaml")
 	for _, c := range []struct {
 		account string
 		granted []string

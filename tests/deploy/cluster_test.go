@@ -36,6 +36,7 @@ func TestTheManifestsAreTaken(t *testing.T) {
 			folders := shipped(t)
 			// What has a namespace is only looked at once that is there.
 			must(t, kubectl.Apply(t.Context(), folders["components/watch"]))
+			must(t, kubectl.Apply(t.Context(), folders["components/enforce"]))
 			for name, folder := range folders {
 				if strings.HasPrefix(name, "components/") {
 					continue // all of them together come too

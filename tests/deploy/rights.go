@@ -38,14 +38,12 @@ type Account struct {
 	Config     *rest.Config
 }
 
-// Enforce is the component that lets Sickbay make marks, Watch the one that lets it poke
-// watch Pods, NodeIsolation the one that lets it isolate whole nodes, and Recovery, which
-// comes with Enforce, the one that lets it prove devices healthy.
+// Enforce is the component that lets Sickbay make marks and give devices back, Watch the one that lets it poke
+// watch Pods, and NodeIsolation the one that lets it isolate whole nodes.
 const (
 	Enforce       = "enforce"
 	Watch         = "watch"
 	NodeIsolation = "node-isolation"
-	Recovery      = "recovery"
 )
 
 // Grant applies the rights that are shipped with deploy/base and components of it to

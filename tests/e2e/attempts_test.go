@@ -27,7 +27,7 @@ import (
 	"github.com/sickbay-dev/sickbay/tests/stack"
 )
 
-// probes is the namespace of deploy/components/recovery.
+// probes is the namespace of deploy/components/enforce/recovery.
 const probes = "sickbay-probes"
 
 // trial is an attempt at one device.
