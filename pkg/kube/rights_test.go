@@ -17,7 +17,7 @@ import (
 
 // What the doctor asks for is what deploy/ grants, right by right.
 func TestTheRightsThatAreAskedForAreThoseThatAreShipped(t *testing.T) {
-	base, marks := shipped(t, "base/rbac.yaml"), shipped(t, "components/enforce/rbac.yaml")
+	base, marks := shipped(t, "base/rbac.yaml"), shipped(t, "components/enforce/marks/rbac.yaml")
 	nodes := shipped(t, "components/node-isolation/rbac.yaml")
 	pokes := shipped(t, "components/watch/rbac.yaml")
 	probes := shipped(t, "components/enforce/recovery/rbac.yaml")

@@ -38,10 +38,12 @@ type Account struct {
 	Config     *rest.Config
 }
 
-// Enforce is the component that lets Sickbay make marks and give devices back, Watch the one that lets it poke
+// Enforce is the component that lets Sickbay make marks and give devices back, Marks its
+// part for the first of that, Watch the one that lets it poke
 // watch Pods, and NodeIsolation the one that lets it isolate whole nodes.
 const (
 	Enforce       = "enforce"
+	Marks         = "enforce/marks"
 	Watch         = "watch"
 	NodeIsolation = "node-isolation"
 )

@@ -44,7 +44,7 @@ type watching struct {
 // Both versions take what `sickbay watch manifests` writes, and it refuses what they say
 // of devices that must not be watched, each in its own fields. Whatever runs as Sickbay
 // changes nothing of a watch Pod but its deadline, and nothing of a node but what isolates
-// it. Proves a part of O11, and of Q2.
+// it, and makes no claims and Jobs but those of attempts at recovery. Proves a part of O11, and of Q2.
 func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 	binary, err := product.Shared()
 	must(t, err)
@@ -54,7 +54,7 @@ func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 			st := stack.Start(t, stack.Options{Kubernetes: version, Provokes: true})
 			kubectl, err := deploy.FindKubectl(t.Context(), st.Kubeconfig())
 			must(t, err)
-			accounts, err := deploy.Grant(t.Context(), st, deploy.Watch, deploy.NodeIsolation)
+			accounts, err := deploy.Grant(t.Context(), st, deploy.Enforce, deploy.Watch, deploy.NodeIsolation)
 			must(t, err)
 			w := &watching{T: t, stack: st, client: kubernetes.NewForConfigOrDie(st.RESTConfig()), kubectl: kubectl, binary: binary}
 			for _, name := range []string{"bare", "gpu-1", "gpu-2"} {
@@ -67,6 +67,7 @@ func TestWhateverRunsAsSickbayOnlyPokesWatchPods(t *testing.T) {
 			w.checks(pod)
 			w.holdsTo(accounts, pod)
 			w.onlyIsolates(accounts.Worker)
+			w.onlyMakesProbes(accounts.Worker)
 		})
 	}
 }
@@ -299,7 +300,7 @@ func (w *watching) holdsTo(accounts *deploy.Accounts, pod *corev1.Pod) {
 
 // refusedBy tells whether a policy refused a call in these words.
 func refusedBy(err error, why string) bool {
-	return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'sickbay-pokes'") && strings.Contains(err.Error(), why)
+	return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'sickbay-") && strings.Contains(err.Error(), why)
 }
 
 func (w *watching) eventually(what string, ask func(context.Context) error) {

@@ -82,8 +82,8 @@ func (p *policed) lookalikes() {
 func (p *policed) moved() {
 	p.t.Helper()
 	for account, overlay := range map[string]deploy.Overlay{
-		"sickbay-worker":      {Namespace: "infirmary", Components: []string{deploy.Enforce}},
-		"blue-sickbay-worker": {Namespace: "wards", Prefix: "blue-", Components: []string{deploy.Enforce}},
+		"sickbay-worker":      {Namespace: "infirmary", Components: []string{deploy.Marks}},
+		"blue-sickbay-worker": {Namespace: "wards", Prefix: "blue-", Components: []string{deploy.Marks}},
 	} {
 		objects, err := deploy.Rights(p.t.Context(), overlay)
 		if err != nil {
