@@ -110,7 +110,6 @@ func (c *Client) check() []error { return append(c.Temporal.check(), c.Redis.che
 type Doctor struct {
 	Client
 	Watch
-	ProbePlace
 	PolicyPlace
 	Mode string `split_words:"true" default:"observe" oneof:"observe enforce" desc:"observe changes nothing in the cluster and shows what would be done; enforce makes marks."`
 }
