@@ -61,7 +61,7 @@ type suite struct {
 }
 
 // TestOnARealKubelet states what kubelets write, and then shows on them what
-// Sickbay makes of it. Shows O1, O2, O4, O5, O8, O11, Q1, U1, U2 and U3.
+// Sickbay makes of it. Shows O1, O2, O4, O5, O8, O11, Q1, R1, R2, U1, U2 and U3.
 func TestOnARealKubelet(t *testing.T) {
 	realnode.SkipUnlessRoot(t)
 	newest := stack.Versions()[len(stack.Versions())-1]
@@ -72,7 +72,8 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
 			s.startSickbay(t, ownWindows())
 			t.Run("Sickbay through restarts", s.restarts)
-			s.applySickbay(t, shortWindows())
+			s.governRecovery(t)
+			s.applySickbay(t, recoveryWindows())
 			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
 			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })

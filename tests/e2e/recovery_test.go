@@ -1,0 +1,297 @@
+package e2e
+
+// This file has devices proven healthy and given back, by the whole of Sickbay on a real
+// control plane. The programs of probes and canaries are ended by the tests.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sickbay-dev/sickbay/pkg/device"
+	"github.com/sickbay-dev/sickbay/pkg/kube"
+	"github.com/sickbay-dev/sickbay/pkg/quarantine"
+	"github.com/sickbay-dev/sickbay/tests/simnode"
+	"github.com/sickbay-dev/sickbay/tests/stack"
+)
+
+// engineFault is a fault that a reset may mend.
+const engineFault = "critical XID 109 reported by NVML"
+
+// recovers runs a worker and a starter that prove devices healthy.
+func (c *cluster) recovers(more ...string) {
+	c.t.Helper()
+	place := []string{"SICKBAY_PROBE_NAMESPACE=" + probes, "SICKBAY_PROBE_IMAGE=registry.example.com/sickbay:1"}
+	settings := append(fastEnvironment(), "SICKBAY_ATTEMPTS=2", "SICKBAY_ATTEMPT_PAUSE=2s", "SICKBAY_ATTEMPT_PAUSE_MAX=1h", "SICKBAY_RELAPSE_WATCH=10m")
+	c.process("worker", "worker", "", slices.Concat(settings, place, more)...)
+	c.process("starter", "starter", "", append(starterEnvironment(), place...)...)
+}
+
+// fails lets a device fail that a Pod has, and the Pod leave.
+func (c *cluster) failsAndIsFree(key device.Key, pod string) quarantine.Case {
+	c.t.Helper()
+	c.set(key, corev1.ResourceHealthStatusUnhealthy, engineFault)
+	marked := c.awaitInForce(key)
+	// Its driver takes it back once it was reset.
+	c.set(key, corev1.ResourceHealthStatusHealthy, "")
+	c.deletePod(pod)
+	return marked
+}
+
+// program waits until a gate's program runs on the device, and returns its Pod.
+func (c *cluster) program(key device.Key, gate quarantine.Gate) (pod types.NamespacedName) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("the program of gate %s runs", gate), 60*time.Second, func(ctx context.Context) error {
+		state, err := c.cases.State(ctx, key)
+		if err != nil {
+			return err
+		}
+		r := state.Case.Recovery
+		if r == nil || r.Gate != gate {
+			return fmt.Errorf("%s, %s: %+v, last %+v", state.Case.Phase, state.Case.Waiting, r, state.Case.Last)
+		}
+		pods, err := c.kube.CoreV1().Pods(probes).List(ctx, metav1.ListOptions{
+			LabelSelector: fmt.Sprintf("%s=%d,%s=%s", kube.LabelAttempt, r.Token, kube.LabelPart, strings.ToLower(string(gate))),
+		})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 || pods.Items[0].Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("%d Pods: %+v", len(pods.Items), r)
+		}
+		pod = types.NamespacedName{Namespace: probes, Name: pods.Items[0].Name}
+		return nil
+	})
+	return pod
+}
+
+// programEnds has a gate's program run and end.
+func (c *cluster) programEnds(key device.Key, gate quarantine.Gate, code int32) {
+	c.t.Helper()
+	pod := c.program(key, gate)
+	if _, err := c.nodes.Exit(c.t.Context(), pod.Namespace, pod.Name, code); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// awaitReleased waits until a device is given back, by all gates, and with nothing left of
+// what it took.
+func (c *cluster) awaitReleased(key device.Key) quarantine.Case {
+	c.t.Helper()
+	released := c.awaitCase(key, "is given back", func(s quarantine.Case) error {
+		if s.Phase != quarantine.PhaseReleased {
+			return fmt.Errorf("%s, %s: %+v", s.Phase, s.Waiting, s.Recovery)
+		}
+		return nil
+	})
+	var gates []quarantine.Gate
+	for _, passed := range released.Last.Passed {
+		if passed.Verdict != quarantine.VerdictPassed {
+			c.t.Errorf("gate %+v", passed)
+		}
+		gates = append(gates, passed.Gate)
+	}
+	if !slices.Equal(gates, quarantine.Gates[:]) {
+		c.t.Errorf("passed %v, want %v", gates, quarantine.Gates)
+	}
+	c.nothingLeft()
+	if rules, err := c.rules(c.t.Context()); err != nil || len(rules) != 0 {
+		c.t.Errorf("%d marks, %v; want none", len(rules), err)
+	}
+	return released
+}
+
+// nothingLeft wants nothing to be left of attempts.
+func (c *cluster) nothingLeft() {
+	c.t.Helper()
+	ctx := c.t.Context()
+	pods, err := c.kube.CoreV1().Pods(probes).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	jobs, err := c.kube.BatchV1().Jobs(probes).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	claims, err := c.kube.ResourceV1().ResourceClaims(probes).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(pods.Items)+len(jobs.Items)+len(claims.Items) > 0 {
+		c.t.Errorf("%d Pods, %d Jobs and %d claims are left", len(pods.Items), len(jobs.Items), len(claims.Items))
+	}
+}
+
+// R1, R2, R5. A device fails, is kept out, and comes back by all gates in their order; the
+// scheduler gives it out again. It fails again within its watch: a new case, which
+// remembers the old one. Idle it looks well, and under load it fails, until its tries are
+// used up: it is retired, and stays so until somebody says that it was repaired, which is
+// an attempt like any other.
+func TestADeviceIsProvenHealthyAndGivenBack(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
+	c.recovers()
+	key := c.runPod("train-0")
+	first := c.failsAndIsFree(key, "train-0")
+	c.askForDevice("train-1", simnode.DefaultDriver)
+	c.programEnds(key, quarantine.GateProbe, 0)
+	c.awaitUnschedulable("train-1")
+	c.programEnds(key, quarantine.GateCanary, 0)
+	c.awaitCase(key, "stays healthy for a while", func(s quarantine.Case) error {
+		if s.Phase == quarantine.PhaseReleased || s.Recovery != nil && slices.Index(quarantine.Gates[:], s.Recovery.Gate) >= 3 {
+			return nil
+		}
+		return fmt.Errorf("%s: %+v", s.Phase, s.Recovery)
+	})
+	released := c.awaitReleased(key)
+	if released.Epoch != first.Epoch || released.Attempt != 1 || !released.Relapse.FirstTry {
+		t.Errorf("epoch %d, attempt %d, %+v; want epoch %d and the first attempt", released.Epoch, released.Attempt, released.Relapse, first.Epoch)
+	}
+	if _, err := c.nodes.AwaitPod(t.Context(), "default", "train-1", simnode.Running); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.allocated("train-1"); got != key {
+		t.Errorf("the next Pod got %s, want %s", got, key)
+	}
+
+	again := c.failsAndIsFree(key, "train-1")
+	if again.Epoch <= first.Epoch || again.Relapse.Count != 1 || again.Relapse.Epoch != first.Epoch {
+		t.Errorf("the next case has epoch %d and remembers %+v; want one above %d that counts a relapse", again.Epoch, again.Relapse, first.Epoch)
+	}
+	for attempt := 1; attempt <= 2; attempt++ {
+		c.programEnds(key, quarantine.GateProbe, 0)
+		c.programEnds(key, quarantine.GateCanary, 7)
+		failed := c.awaitCase(key, "fails under load", func(s quarantine.Case) error {
+			if s.Last == nil || s.Last.Attempt != attempt {
+				return fmt.Errorf("last attempt %+v", s.Last)
+			}
+			return nil
+		})
+		if r := failed.Last.Result; r.Gate != quarantine.GateCanary || r.Verdict != quarantine.VerdictFailed || !strings.Contains(r.Evidence, "exit code 7") || !failed.Last.Counted {
+			t.Errorf("attempt %d came to %+v", attempt, failed.Last)
+		}
+	}
+	c.awaitCase(key, "is retired", func(s quarantine.Case) error {
+		if s.Phase != quarantine.PhaseRetired || s.Waiting != quarantine.WaitingForOperator || s.Litter != 0 {
+			return fmt.Errorf("%s, %s", s.Phase, s.Waiting)
+		}
+		return nil
+	})
+	c.nothingLeft()
+	repaired := quarantine.Message{Verb: quarantine.VerbRepaired, Actor: "oncall@example.com", Reason: "new riser"}
+	if _, err := c.cases.Send(t.Context(), key, repaired); err != nil {
+		t.Fatal(err)
+	}
+	c.programEnds(key, quarantine.GateProbe, 0)
+	c.programEnds(key, quarantine.GateCanary, 0)
+	c.awaitReleased(key)
+}
+
+// R1, R7. A worker that is killed at any gate loses nothing and skips nothing: the gate
+// goes on where it was, its program isn't run again, and the attempt is still the first.
+func TestAWorkerKilledAtAnyGateSkipsNothing(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
+	c.recovers("SICKBAY_STABILITY=10s")
+	key := c.runPod("train-0")
+	ctx := t.Context()
+	killed := func(gate quarantine.Gate) {
+		t.Helper()
+		c.kill("worker")
+		c.restart("worker")
+		t.Logf("killed at gate %s", gate)
+	}
+	at := func(gate quarantine.Gate) quarantine.Case {
+		t.Helper()
+		return c.awaitCase(key, "is at gate "+string(gate), func(s quarantine.Case) error {
+			if s.Recovery == nil || s.Recovery.Gate != gate || s.Recovery.Pod.Name == "" && gate != quarantine.GateEvidence {
+				return fmt.Errorf("%s, %s: %+v, last %+v", s.Phase, s.Waiting, s.Recovery, s.Last)
+			}
+			return nil
+		})
+	}
+	// Its driver is silent, so that the first gate waits.
+	c.set(key, corev1.ResourceHealthStatusUnhealthy, engineFault)
+	epoch := c.awaitInForce(key).Epoch
+	c.deletePod("train-0")
+	c.set(key, corev1.ResourceHealthStatusUnknown, "")
+	c.awaitCase(key, "waits for its driver", func(s quarantine.Case) error {
+		if s.Recovery == nil || s.Recovery.Health != device.Unknown || s.Waiting != quarantine.WaitingForDriver {
+			return fmt.Errorf("%s, %s: %+v", s.Phase, s.Waiting, s.Recovery)
+		}
+		return nil
+	})
+	killed(quarantine.GateEvidence)
+	c.set(key, corev1.ResourceHealthStatusHealthy, "")
+	token := at(quarantine.GateProbe).Token
+	for _, gate := range []quarantine.Gate{quarantine.GateProbe, quarantine.GateCanary} {
+		before := c.program(key, gate)
+		killed(gate)
+		// Another answer is in, so that the new worker has tended to it.
+		tended := at(gate).Recovery.Tended
+		c.awaitCase(key, "is tended to again", func(s quarantine.Case) error {
+			if s.Recovery == nil || !s.Recovery.Tended.After(tended) {
+				return fmt.Errorf("%+v", s.Recovery)
+			}
+			return nil
+		})
+		if after := c.program(key, gate); after != before {
+			t.Errorf("gate %s has program %s, and had %s before the worker was killed", gate, after, before)
+		}
+		c.programEnds(key, gate, 0)
+	}
+	at(quarantine.GateStability)
+	// What was made can't go, so that the last gate waits.
+	claims, err := c.kube.ResourceV1().ResourceClaims(probes).List(ctx, metav1.ListOptions{})
+	if err != nil || len(claims.Items) != 1 {
+		t.Fatalf("%d claims, %v", len(claims.Items), err)
+	}
+	claim := claims.Items[0].Name
+	c.finalize(claim, `[{"op":"add","path":"/metadata/finalizers/-","value":"example.com/hold"}]`)
+	killed(quarantine.GateStability)
+	c.awaitCase(key, "waits for what was made to go", func(s quarantine.Case) error {
+		if s.Waiting != quarantine.WaitingForCleanUp {
+			return fmt.Errorf("%s, %s: %+v", s.Phase, s.Waiting, s.Recovery)
+		}
+		return nil
+	})
+	if rules, err := c.rules(ctx); err != nil || len(rules) != 1 {
+		t.Fatalf("%d marks, %v; want one as long as something is left", len(rules), err)
+	}
+	killed(quarantine.GateReturn)
+	c.finalize(claim, "")
+	released := c.awaitReleased(key)
+	if released.Epoch != epoch || released.Token != token || released.Attempt != 1 {
+		t.Errorf("epoch %d, token %d, attempt %d; want %d, %d and 1", released.Epoch, released.Token, released.Attempt, epoch, token)
+	}
+}
+
+// finalize patches the finalizers of a claim of ours; the empty patch takes away the test's.
+func (c *cluster) finalize(claim, patch string) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	claims := c.kube.ResourceV1().ResourceClaims(probes)
+	c.eventually("the claim's finalizers are changed", 20*time.Second, func(context.Context) error {
+		if patch != "" {
+			_, err := claims.Patch(ctx, claim, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		}
+		object, err := claims.Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		kept := slices.DeleteFunc(slices.Clone(object.Finalizers), func(f string) bool { return f == "example.com/hold" })
+		if len(kept) == len(object.Finalizers) {
+			return errors.New("it has none of the test's")
+		}
+		object.Finalizers = kept
+		_, err = claims.Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+}
