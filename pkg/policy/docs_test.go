@@ -72,14 +72,20 @@ func TestTheShippedPolicySaysWhatHoldsAnyway(t *testing.T) {
 	}
 }
 
-func TestTheExamplesOfThePolicyPageAreRead(t *testing.T) {
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readPage(t), -1)
-	if len(examples) < 3 {
-		t.Fatalf("%d examples", len(examples))
-	}
-	for _, example := range examples {
-		if _, err := policy.Parse([]byte(example[1])); err != nil {
-			t.Errorf("%v in\n%s", err, example[1])
+func TestTheExamplesOfThePagesAreRead(t *testing.T) {
+	for page, least := range map[string]int{page: 3, "../../docs/recovery.md": 4} {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1)
+		if len(examples) < least {
+			t.Fatalf("%s: %d examples", page, len(examples))
+		}
+		for _, example := range examples {
+			if _, err := policy.Parse([]byte(example[1])); err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, example[1])
+			}
 		}
 	}
 }
