@@ -181,6 +181,8 @@ type Book struct {
 	SizedAt time.Time `json:"sizedAt,omitzero"`
 	By      string    `json:"by,omitempty"`
 	Pauses  []Pause   `json:"pauses,omitempty"`
+	// Returns are the devices that come back, and those that wait for it.
+	Returns Returns `json:"returns,omitzero"`
 	// Notices wait to be announced, Story keeps the latest for who asks.
 	NoticeSeq int64    `json:"noticeSeq,omitempty"`
 	Notices   []Notice `json:"notices,omitempty"`
@@ -218,6 +220,7 @@ func (b Book) clone() Book {
 		l.Grants, l.Waiters = slices.Clone(l.Grants), slices.Clone(l.Waiters)
 		l.Paced, l.Full = slices.Clone(l.Paced), slices.Clone(l.Full)
 	}
+	b.Returns = b.Returns.clone()
 	b.Pauses, b.Notices, b.Story = slices.Clone(b.Pauses), slices.Clone(b.Notices), slices.Clone(b.Story)
 	return b
 }
@@ -248,6 +251,12 @@ func (b *Book) NextWake(now time.Time) time.Time {
 	}
 	for _, p := range b.Pauses {
 		consider(p.Until)
+	}
+	for _, c := range b.Returns.Coming {
+		consider(c.Until)
+	}
+	for _, w := range b.Returns.Line {
+		consider(w.AskAt.Add(lineLease))
 	}
 	return next
 }

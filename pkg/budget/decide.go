@@ -18,11 +18,15 @@ func Decide(b Book, e Event, now time.Time, limits Limits) (Book, Outcome) {
 		asks = e.Asks
 		for _, ask := range asks {
 			d.changeOver(ask)
+			d.relapses(ask.Device, ask.Epoch)
 		}
 	case Returned:
 		for _, p := range e.Permits {
 			d.giveBack(p)
+			d.Returns.leave(p.Device, p.Epoch)
 		}
+	case TurnsAsked:
+		d.out.Turns = d.turns(e.Asks)
 	case Counted:
 		d.counted(e)
 	case Message:
@@ -61,6 +65,7 @@ func (d *decision) expire() {
 		l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool { return !w.AskedAt.Add(waitLease).After(d.now) })
 		l.Paced = slices.DeleteFunc(l.Paced, func(m Moment) bool { return !m.At.After(d.now) })
 	}
+	d.Returns.expire(d.now)
 	d.Pauses = slices.DeleteFunc(d.Pauses, func(p Pause) bool {
 		over := !p.Until.After(d.now)
 		if over {

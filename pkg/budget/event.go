@@ -83,6 +83,8 @@ type Offer struct {
 type Outcome struct {
 	// Answers has one for each ask, in their order.
 	Answers []Answer
+	// Turns has one for each device that asked whether it is its turn, in their order.
+	Turns []Turn
 	// Offers are for those who waited.
 	Offers []Offer
 	// Tell asks for all marks of whoever only said that they are the same.

@@ -75,6 +75,8 @@ type Limits struct {
 	// Pace is how far apart, in seconds, two that waited are let in that share a class:
 	// a budget that opens again isn't used up at once.
 	Pace int `json:"paceSeconds"`
+	// Returns are how many devices come back at once.
+	Returns ReturnLimits `json:"returns,omitzero"`
 }
 
 // DefaultLimits returns what holds where the operator says nothing.
@@ -85,6 +87,7 @@ func DefaultLimits() Limits {
 		Tenant:  Limit{None: true},
 		Node:    Limit{None: true},
 		Pace:    10,
+		Returns: DefaultReturns(),
 	}
 }
 
@@ -97,7 +100,7 @@ func (l Limits) Validate() error {
 	if l.Pace < 0 {
 		errs = append(errs, fmt.Errorf("pace %d s: want zero or more", l.Pace))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, l.Returns.validate())...)
 }
 
 // Limit is the limit of a scope, and whether there is one.

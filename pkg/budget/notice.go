@@ -27,13 +27,16 @@ const (
 	// NoticeRebuilt: marks exist that the book knew nothing of. Whoever had paused
 	// something has to say it again.
 	NoticeRebuilt NoticeKind = "BudgetRebuilt"
+	// NoticeReturnsStopped: what was given back failed again soon, and nothing of its class
+	// is given back for a while.
+	NoticeReturnsStopped NoticeKind = "ReturnsStopped"
 	// NoticeRefused: an operator's message made no sense.
 	NoticeRefused NoticeKind = "BudgetMessageRefused"
 )
 
 // NoticeKinds lists all kinds.
 func NoticeKinds() []NoticeKind {
-	return []NoticeKind{NoticeHeld, NoticeFree, NoticePaused, NoticeResumed, NoticeRebuilt, NoticeRefused}
+	return []NoticeKind{NoticeHeld, NoticeFree, NoticePaused, NoticeResumed, NoticeRebuilt, NoticeReturnsStopped, NoticeRefused}
 }
 
 // Notice is one decision about a budget, for the audit trail.

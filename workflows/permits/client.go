@@ -21,10 +21,12 @@ const (
 	WorkflowType = "permits"
 	ID           = "permits"
 	// UpdateAsk carries asks, UpdateReturn permits that come back, and UpdateCount which
-	// marks exist and how many devices there are.
+	// marks exist and how many devices there are. UpdateTurn carries devices that ask
+	// whether it is their turn to be given back.
 	UpdateAsk    = "ask"
 	UpdateReturn = "return"
 	UpdateCount  = "count"
+	UpdateTurn   = "turn"
 	// QueryPermits answers with the View.
 	QueryPermits = "permits"
 	// QueryUpgrades answers with the pauses that announce a driver's upgrade.
@@ -73,6 +75,18 @@ func (c *Client) Return(ctx context.Context, permits []budget.Permit) error {
 		return nil
 	}
 	return err
+}
+
+// Turn asks whether it is a device's turn to be given back.
+func (c *Client) Turn(ctx context.Context, ask budget.AskTurn) (budget.Turn, error) {
+	var turns []budget.Turn
+	if err := c.begin(ctx, UpdateTurn, budget.TurnsAsked{Asks: []budget.AskTurn{ask}}, &turns); err != nil {
+		return budget.Turn{}, err
+	}
+	if len(turns) != 1 {
+		return budget.Turn{}, fmt.Errorf("workflow %s gave %d answers to one ask", ID, len(turns))
+	}
+	return turns[0], nil
 }
 
 // Send delivers an operator's message and waits for the answer. A refusal comes back as

@@ -3,7 +3,8 @@
 //
 // The workflow decides nothing itself: pkg/budget does. It keeps the book, answers who
 // asks in batches, tells cases that waited when it is their turn, takes operators'
-// pauses, and continues as new when nothing is pending.
+// pauses, says whose turn it is to be given back, and continues as new when nothing is
+// pending.
 //
 // Invariants:
 //   - State is the whole truth of a run: its argument, and the argument of the next run.

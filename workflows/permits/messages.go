@@ -78,6 +78,13 @@ func (r *runner) handle() error {
 	if err != nil {
 		return fmt.Errorf("register update %s: %w", UpdateCount, err)
 	}
+	err = workflow.SetUpdateHandlerWithOptions(r.ctx, UpdateTurn,
+		func(_ workflow.Context, asked budget.TurnsAsked) ([]budget.Turn, error) {
+			return r.answer(asked).Turns, nil
+		}, workflow.UpdateHandlerOptions{Description: "Cases whose devices passed all gates ask whether it is their turn to be given back."})
+	if err != nil {
+		return fmt.Errorf("register update %s: %w", UpdateTurn, err)
+	}
 	for _, verb := range budget.Verbs {
 		err := operator.HandleUpdate(r.ctx, verb, describeVerb(verb), r.room,
 			func(ctx workflow.Context, raw converter.RawValue) error {
