@@ -30,6 +30,7 @@ type PermitAsker interface {
 	Ask(context.Context, []budget.Ask) ([]budget.Answer, error)
 	Count(context.Context, budget.Counted) (tell bool, err error)
 	Return(context.Context, []budget.Permit) error
+	Turn(context.Context, budget.AskTurn) (budget.Turn, error)
 }
 
 // MarkLister lists the marks that exist.

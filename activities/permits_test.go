@@ -58,6 +58,14 @@ func (d *desk) Return(_ context.Context, permits []budget.Permit) error {
 	return err
 }
 
+func (d *desk) Turn(_ context.Context, ask budget.AskTurn) (budget.Turn, error) {
+	out, err := d.decide(budget.TurnsAsked{Asks: []budget.AskTurn{ask}})
+	if err != nil {
+		return budget.Turn{}, err
+	}
+	return out.Turns[0], nil
+}
+
 // marks are those that exist.
 type marks []budget.Standing
 

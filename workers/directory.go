@@ -92,6 +92,8 @@ func subjectOf(command any) (key device.Key, node string) {
 		return c.Device, c.Node
 	case quarantine.CleanUp:
 		return c.Device, ""
+	case quarantine.AskReturn:
+		return c.Device, c.Node
 	}
 	return device.Key{}, ""
 }

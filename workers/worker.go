@@ -205,6 +205,7 @@ func (w *Worker) registerActivities(sdk worker.Worker) {
 	}}
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, restriction.AskRestriction)), activity.RegisterOptions{Name: devicewf.ActivityAskRestriction})
 	sdk.RegisterActivityWithOptions(traced(w, noting(w, w.permits.AskPermit)), activity.RegisterOptions{Name: devicewf.ActivityAskPermit})
+	sdk.RegisterActivityWithOptions(traced(w, noting(w, w.permits.AskReturn)), activity.RegisterOptions{Name: devicewf.ActivityAskReturn})
 	ahead := &activities.Ahead{Marks: w.marks, Policy: w.policyOf, Logger: o.Logger}
 	sdk.RegisterActivityWithOptions(ahead.MarkAhead, activity.RegisterOptions{Name: burst.ActivityMark})
 	sdk.RegisterActivityWithOptions(w.announce, activity.RegisterOptions{Name: devicewf.ActivityAnnounce})

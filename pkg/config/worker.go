@@ -38,6 +38,11 @@ type Budgets struct {
 	BudgetNode    Limit         `split_words:"true" default:"none" desc:"The same for the devices of one driver on one node; none is no limit."`
 	BudgetTenant  Limit         `split_words:"true" default:"none" desc:"The same for the devices that one namespace's Pods hold; none is no limit. How many those are in all isn't known, so of a percentage only its floor counts."`
 	BudgetPace    time.Duration `split_words:"true" default:"10s" min:"0s" max:"1h" desc:"Time between two devices of one class that are let in after they had to wait: a budget that opens again isn't used up at once."`
+
+	ReturnPerNode  int           `split_words:"true" default:"1" min:"1" max:"1000" desc:"How many devices of one node may be coming back at once, of those that are proven healthy (docs/budgets.md)."`
+	ReturnPerClass int           `split_words:"true" default:"4" min:"1" max:"1000" desc:"The same of one class."`
+	ReturnCluster  int           `split_words:"true" default:"8" min:"1" max:"1000" desc:"The same of the whole cluster."`
+	ReturnSettle   time.Duration `split_words:"true" default:"10m" min:"0s" max:"24h" desc:"How long a device counts as coming back from when it is given back. What fails again in that time stops the returns of its class for the rest of it."`
 }
 
 // Limits are the limits as pkg/budget takes them.
@@ -45,6 +50,7 @@ func (b Budgets) Limits() budget.Limits {
 	return budget.Limits{
 		Cluster: budget.Limit(b.BudgetCluster), Class: budget.Limit(b.BudgetClass),
 		Node: budget.Limit(b.BudgetNode), Tenant: budget.Limit(b.BudgetTenant), Pace: int(b.BudgetPace / time.Second),
+		Returns: budget.ReturnLimits{Node: b.ReturnPerNode, Class: b.ReturnPerClass, Cluster: b.ReturnCluster, Settle: int(b.ReturnSettle / time.Second)},
 	}
 }
 

@@ -31,6 +31,7 @@ type Document struct {
 	ReportingDelay *Duration        `yaml:"reportingDelay,omitempty" min:"1s" max:"1h" env:"SICKBAY_REPORTING_DELAY" desc:"How long after the fact the health in a Pod's status may still be the old one. Health that comes back has to stay good for no shorter than that."`
 	Incidents      *Incidents       `yaml:"incidents,omitempty" desc:"How long many devices at once are held."`
 	Budgets        *Budgets         `yaml:"budgets,omitempty" desc:"How many devices may be kept out at once."`
+	Returns        *Returns         `yaml:"returns,omitempty" desc:"How many devices that are proven healthy come back at once."`
 	Nodes          *Nodes           `yaml:"nodes,omitempty" desc:"When a whole node is isolated. It goes by mode above, and not by that of a driver or a class."`
 	Recovery       *Recovery        `yaml:"recovery,omitempty" desc:"By what a device is proven healthy before it is given back."`
 	// Drivers and Classes hold for some of them.
@@ -124,6 +125,14 @@ type Program struct {
 	Image   *string   `yaml:"image,omitempty" form:"image" default:"Sickbay's own, of SICKBAY_PROBE_IMAGE" desc:"Its image; best one with a digest."`
 	Command *[]string `yaml:"command,omitempty" items:"text" most:"64" default:"the image's own" desc:"Program and first arguments in place of the image's own entrypoint. Only beside an image."`
 	Args    *[]string `yaml:"args,omitempty" items:"text" most:"64" default:"the image's own; of Sickbay's image probe, and for the canary probe --for 5m" desc:"Its arguments."`
+}
+
+// Returns is budget.ReturnLimits.
+type Returns struct {
+	PerNode  *int      `yaml:"perNode,omitempty" min:"1" max:"1000" env:"SICKBAY_RETURN_PER_NODE" desc:"How many of each node's."`
+	PerClass *int      `yaml:"perClass,omitempty" min:"1" max:"1000" env:"SICKBAY_RETURN_PER_CLASS" desc:"How many of each class."`
+	Cluster  *int      `yaml:"cluster,omitempty" min:"1" max:"1000" env:"SICKBAY_RETURN_CLUSTER" desc:"How many of all devices."`
+	Settle   *Duration `yaml:"settle,omitempty" min:"1s" max:"24h" whole:"1s" env:"SICKBAY_RETURN_SETTLE" desc:"How long a device counts as coming back. What fails again in that time stops the returns of its class for the rest of it."`
 }
 
 // Limit is budget.Limit.

@@ -165,6 +165,9 @@ func (d *Document) over(limits budget.Limits) budget.Limits {
 			limits.Pace = int(time.Duration(*b.Pace) / time.Second)
 		}
 	}
+	if r := d.Returns; r != nil {
+		limits.Returns = r.over(limits.Returns)
+	}
 	for class, said := range d.Classes {
 		if said.Budget == nil {
 			continue
@@ -177,6 +180,21 @@ func (d *Document) over(limits budget.Limits) budget.Limits {
 			limits.Classes = map[string]budget.Limit{}
 		}
 		limits.Classes[class] = said.Budget.over(before)
+	}
+	return limits
+}
+
+func (r *Returns) over(limits budget.ReturnLimits) budget.ReturnLimits {
+	for _, n := range []struct {
+		said *int
+		held *int
+	}{{r.PerNode, &limits.Node}, {r.PerClass, &limits.Class}, {r.Cluster, &limits.Cluster}} {
+		if n.said != nil {
+			*n.held = *n.said
+		}
+	}
+	if r.Settle != nil {
+		limits.Settle = int(time.Duration(*r.Settle) / time.Second)
 	}
 	return limits
 }
@@ -418,7 +436,7 @@ func (f *InForce) Explain(driver string, classes []string) []Explained {
 		}
 		all = append(all, Explained{"incidents." + field.name, shown(incidents.FieldByName(name)), source})
 	}
-	return slices.Concat(all, f.explainLimits(classes), f.explainIsolation(), f.explainProbing(driver, classes))
+	return slices.Concat(all, f.explainLimits(classes), f.explainReturns(), f.explainIsolation(), f.explainProbing(driver, classes))
 }
 
 // explainIsolation lists when the node that a device is on is isolated.
@@ -447,6 +465,24 @@ func shown(value reflect.Value) string {
 		return strconv.Itoa(v)
 	}
 	return value.String()
+}
+
+// explainReturns lists how many devices come back at once.
+func (f *InForce) explainReturns() []Explained {
+	held, said := f.Limits().Returns, reflect.ValueOf(*cmp.Or(f.said.Returns, &Returns{}))
+	values := map[string]string{
+		"perNode": strconv.Itoa(held.Node), "perClass": strconv.Itoa(held.Class), "cluster": strconv.Itoa(held.Cluster),
+		"settle": Duration(time.Duration(held.Settle) * time.Second).String(),
+	}
+	var all []Explained
+	for _, field := range fieldsOf(reflect.TypeFor[Returns]()) {
+		one := Explained{"returns." + field.name, values[field.name], f.unsaid(field.tag.Get("env"))}
+		if !said.FieldByName(nameOf[Returns](field)).IsNil() {
+			one.Source = Source{Kind: FromPolicy}
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // explainLimits lists the budgets that a device counts in.

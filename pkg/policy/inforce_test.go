@@ -155,6 +155,10 @@ func TestWhatIsExplainedSaysWhereItComesFrom(t *testing.T) {
 		"budgets.tenant":       {"50%, at least 2 from policy", "no limit from default"},
 		"budgets.node":         {"100%, at least 1, at most 2 from policy", "no limit from default"},
 		"budgets.pace":         {"30s from policy", "10s from default"},
+		"returns.perNode":      {"2 from policy", "1 from default"},
+		"returns.perClass":     {"5 from policy", "4 from default"},
+		"returns.cluster":      {"9 from policy", "8 from default"},
+		"returns.settle":       {"20m from policy", "10m from default"},
 	} {
 		for i, f := range []*policy.InForce{held, plain} {
 			e := explained(t, f, "gpu.example.com", []string{"a100"}, field)

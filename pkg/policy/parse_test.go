@@ -40,9 +40,9 @@ func TestAWrongPolicyIsRefusedWithLineFieldAndWhatIsAllowed(t *testing.T) {
 		"a field that there isn't": {head + "quarantine: {grac: 5m}",
 			"line 3: quarantine.grac: no such field; want grace, if that is meant, or one of grace, recheckFirst, recheckMax, hysteresis, stability, lease, coolDown, markRetry, settlePool, settlePoolGone, settleAllocatable, settleNode, forget, flapLimit, flapWindow, proveWithin, probeWithin, canaryWithin, attempts, attemptPause, attemptPauseMax, relapseWatch"},
 		"a field in another place": {head + "grace: 5m\n",
-			"line 3: grace: no such field; want one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, recovery, drivers, classes"},
+			"line 3: grace: no such field; want one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, returns, nodes, recovery, drivers, classes"},
 		"a field in capitals": {head + "Mode: observe\n",
-			"line 3: Mode: no such field; want mode, if that is meant, or one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, nodes, recovery, drivers, classes"},
+			"line 3: Mode: no such field; want mode, if that is meant, or one of apiVersion, kind, mode, quarantine, reportingDelay, incidents, budgets, returns, nodes, recovery, drivers, classes"},
 		"a field that stands twice": {head + "mode: observe\nmode: enforce\n",
 			"line 4: mode: a field that stands in line 3 already; want each once"},
 		"a driver that stands twice": {head + "drivers:\n  gpu.example.com: {mode: observe}\n  gpu.example.com: {mode: enforce}\n",
@@ -212,6 +212,7 @@ budgets:
   tenant: {percent: 50, min: 2}
   node: {max: 2}
   pace: 30s
+returns: {perNode: 2, perClass: 5, cluster: 9, settle: 20m}
 recovery:
   tolerate: [gpu.example.com/unmonitored, gpu.example.com/lost]
   canary: {args: [probe, --for, 30m]}
