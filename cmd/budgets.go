@@ -42,7 +42,8 @@ be at once. A new mark beyond that waits; a device is given back all the same.
   WAITING  how many wait for this scope
 
 Below it stand what operators have paused, and who waits, by whose turn it is: the
-gravest first, then the one that has been bad for longest.
+gravest first, then the one that has been bad for longest. Devices that are proven
+healthy come back a few at a time: who does, and who waits for that, stands there, too.
 
 It asks Temporal, and needs a worker that runs.
 ` + environmentHelp(config.Setup{}) + "\n" + exitCodesHelp,

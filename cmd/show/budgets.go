@@ -21,6 +21,7 @@ type Budgets struct {
 	Pauses  []budget.Pause  `json:"pauses"`
 	// Observed is what mode observe would have done.
 	Observed []permitswf.Row `json:"observed,omitempty"`
+	Returns  Returns         `json:"returns"`
 	// CountedAt is when it was told last which marks exist, and CountedBy by whom.
 	CountedAt time.Time `json:"countedAt,omitzero"`
 	CountedBy string    `json:"countedBy,omitempty"`
@@ -36,11 +37,84 @@ type Waiting struct {
 	Why      string    `json:"why"`
 }
 
+// Returns are the devices that come back, and those that wait for their turn, in the order
+// of turns.
+type Returns struct {
+	PerNode       int         `json:"perNode"`
+	PerClass      int         `json:"perClass"`
+	Cluster       int         `json:"cluster"`
+	SettleSeconds int         `json:"settleSeconds"`
+	Coming        []Coming    `json:"coming"`
+	Waiting       []Returning `json:"waiting"`
+}
+
+// Coming is a device that comes back.
+type Coming struct {
+	Device string    `json:"device"`
+	Epoch  int64     `json:"epoch"`
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"`
+	// Relapsed is when it failed again.
+	Relapsed time.Time `json:"relapsed,omitzero"`
+}
+
+// Returning is a device that waits for its turn.
+type Returning struct {
+	Device string    `json:"device"`
+	Epoch  int64     `json:"epoch"`
+	Since  time.Time `json:"since"`
+	For    string    `json:"for"`
+	Why    string    `json:"why"`
+}
+
+func returnsOf(v permitswf.View, now time.Time) Returns {
+	limits := v.Limits.Returns
+	r := Returns{PerNode: limits.Node, PerClass: limits.Class, Cluster: limits.Cluster, SettleSeconds: limits.Settle, Coming: []Coming{}, Waiting: []Returning{}}
+	for _, c := range v.Book.Returns.Coming {
+		if c.Until.After(now) {
+			r.Coming = append(r.Coming, Coming{Device: c.Device, Epoch: c.Epoch, Since: c.At, Until: c.Until, Relapsed: c.Relapsed})
+		}
+	}
+	for _, w := range v.Book.Returns.Line {
+		r.Waiting = append(r.Waiting, Returning{Device: w.Device, Epoch: w.Epoch, Since: w.Since, For: w.For.String(), Why: w.Why})
+	}
+	return r
+}
+
+// lines are the tables of it, if there is anything to tell.
+func (r Returns) lines(at time.Time, colour bool) []string {
+	var all []string
+	if len(r.Coming) > 0 {
+		rows, colours := [][]string{{"COMING BACK", "SINCE", "SETTLES IN", ""}}, []string{bold}
+		for _, c := range r.Coming {
+			what, paint := "", ""
+			if !c.Relapsed.IsZero() {
+				what, paint = "failed again; nothing of its class comes back until then", red
+			}
+			rows = append(rows, []string{oneLine(c.Device), duration.HumanDuration(max(at.Sub(c.Since), 0)), duration.HumanDuration(c.Until.Sub(at)), what})
+			colours = append(colours, paint)
+		}
+		all = append(append(all, ""), aligned(rows, colours, colour)...)
+	}
+	if len(r.Waiting) > 0 {
+		rows := [][]string{{"NEXT BACK", "DEVICE", "WAITS", "WHY"}}
+		for i, w := range r.Waiting {
+			rows = append(rows, []string{fmt.Sprint(i + 1), oneLine(w.Device), duration.HumanDuration(max(at.Sub(w.Since), 0)), oneLine(w.Why)})
+		}
+		all = append(append(all, ""), aligned(rows, headed(len(rows)), colour)...)
+	}
+	if len(all) > 0 {
+		all = append(all, "", fmt.Sprintf("Of a node %d may be coming back at once, of a class %d, %d in all; each settles for %s.",
+			r.PerNode, r.PerClass, r.Cluster, time.Duration(r.SettleSeconds)*time.Second))
+	}
+	return all
+}
+
 // BudgetsOf are the budgets as the permits workflow has them.
 func BudgetsOf(v permitswf.View, now time.Time) Budgets {
 	b := Budgets{
 		At: now, Scopes: permitswf.Rows(v, budget.Mark), Waiting: []Waiting{}, Pauses: []budget.Pause{},
-		CountedAt: v.Book.Known, CountedBy: v.Book.By,
+		Returns: returnsOf(v, now), CountedAt: v.Book.Known, CountedBy: v.Book.By,
 	}
 	for _, w := range v.Book.Marks.Waiters {
 		b.Waiting = append(b.Waiting, Waiting{Device: w.Device, Epoch: w.Epoch, Severity: w.Severity, Since: w.HeldSince, For: w.For.String(), Why: w.Why})
@@ -99,6 +173,7 @@ func PrintBudgets(out io.Writer, b Budgets, format Format, colour bool) error {
 			}
 			all = append(append(all, ""), aligned(rows, headed(len(rows)), colour)...)
 		}
+		all = append(all, b.Returns.lines(b.At, colour)...)
 		last := fmt.Sprintf("Which marks exist was told %s ago by %s.", age(b.CountedAt), oneLine(b.CountedBy))
 		if b.CountedAt.IsZero() {
 			last = "It isn't known yet which marks exist: nothing is granted until a worker or a starter tells."

@@ -45,6 +45,27 @@ func Details(v View, now time.Time) string {
 			p.Item("`%s` since %s: %s", w.Device, markdown.Moment(w.HeldSince), markdown.Inline(w.Why))
 		}
 	}
+	if back := b.Returns; len(back.Coming)+len(back.Line) > 0 {
+		p.Heading("Coming back")
+		for i, c := range back.Coming {
+			if i == maxShown {
+				p.Item("and %d more come back", len(back.Coming)-maxShown)
+				break
+			}
+			if !c.Relapsed.IsZero() {
+				p.Item("`%s` failed again at %s: nothing of its class comes back until %s", c.Device, markdown.Moment(c.Relapsed), markdown.Moment(c.Until))
+				continue
+			}
+			p.Item("`%s` comes back since %s, and settles until %s", c.Device, markdown.Moment(c.At), markdown.Moment(c.Until))
+		}
+		for i, w := range back.Line {
+			if i == maxShown {
+				p.Item("and %d more wait", len(back.Line)-maxShown)
+				break
+			}
+			p.Item("`%s` waits for its turn since %s: %s", w.Device, markdown.Moment(w.Since), markdown.Inline(w.Why))
+		}
+	}
 	p.Heading("What you can do")
 	p.Item("Send `%s`: %s `{\"scope\":\"node/anvil-07\",\"for\":\"2h\",\"actor\":\"you@example.com\",\"reason\":\"why\"}`, or `sickbay pause node/anvil-07 --for 2h --reason why`.", budget.VerbPause, describeVerb(budget.VerbPause))
 	if len(b.Pauses) > 0 {

@@ -2,13 +2,16 @@ package permits_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
@@ -234,6 +237,93 @@ func TestOperatorsPauseByUpdateAndBySignal(t *testing.T) {
 	}
 	if refused != 2 { // the signal that can't be read, and the cancellation
 		t.Errorf("%d refusals on record: %+v", refused, r.notices)
+	}
+}
+
+// turn asks whether it is the devices' turn to be given back, and hands on whose it is.
+func (r *run) turn(then func(granted string), devices ...string) {
+	asked := budget.TurnsAsked{}
+	for _, name := range devices {
+		asked.Asks = append(asked.Asks, budget.AskTurn{
+			Device: "gpu.example.com/node-1/" + name, Epoch: 7, Token: int64(name[len(name)-1]),
+			Scopes: []budget.Scope{{Kind: budget.Class, Name: "gpu.example.com"}, {Kind: budget.Node, Name: "node-1"}},
+		})
+	}
+	r.update(permitswf.UpdateTurn, asked, func(result any, err error) {
+		if err != nil {
+			r.t.Errorf("turn: %v", err)
+			return
+		}
+		var granted []string
+		for i, turn := range result.([]budget.Turn) {
+			if turn.Granted {
+				granted = append(granted, devices[i])
+			}
+		}
+		then(strings.Join(granted, " "))
+	})
+}
+
+// Devices come back one after the other, each when the one before has settled, although
+// nothing is known of marks and everything is paused. One that fails again stops the others,
+// which is on record; who comes back and who waits is on the page, and survives that the
+// workflow continues as new. Proves a part of R3.
+func TestDevicesComeBackOneAfterTheOther(t *testing.T) {
+	limits := two()
+	limits.Returns = budget.ReturnLimits{Node: 1, Class: 4, Cluster: 8, Settle: 600}
+	r := newRun(t, limits)
+	wants := func(what, want string) func(string) {
+		return func(granted string) {
+			if granted != want {
+				t.Errorf("%s: it is the turn of %q, want %q", what, granted, want)
+			}
+		}
+	}
+	r.at(0, func() {
+		pause := map[string]any{"scope": "cluster", "for": "1h", "actor": "oncall@example.com", "reason": "we look into it"}
+		r.update(string(budget.VerbPause), pause, func(any, error) {})
+		r.turn(wants("at first", "gpu-0"), "gpu-0", "gpu-1")
+	})
+	r.at(9*time.Minute, func() { r.turn(wants("too early", "gpu-0"), "gpu-0", "gpu-1") })
+	r.at(11*time.Minute, func() {
+		page := permitswf.Details(r.view(), r.Now())
+		if strings.Contains(page, "gpu-0") || !strings.Contains(page, "`gpu.example.com/node-1/gpu-1` waits for its turn") {
+			t.Errorf("the page once the first has settled:\n%s", page)
+		}
+		r.turn(wants("once it has settled", "gpu-1"), "gpu-1")
+	})
+	r.at(12*time.Minute, func() {
+		r.update(permitswf.UpdateAsk, budget.Asked{Asks: []budget.Ask{{Device: "gpu.example.com/node-1/gpu-1", Epoch: 8, Purpose: budget.Mark}}}, func(any, error) {})
+		r.turn(wants("after a relapse", ""), "gpu-2")
+	})
+	r.at(12*time.Minute+time.Second, func() {
+		page := permitswf.Details(r.view(), r.Now())
+		for _, text := range []string{"Coming back", "`gpu.example.com/node-1/gpu-1` failed again at 2026-11-02 08:12:00 UTC", "`gpu.example.com/node-1/gpu-2` waits for its turn"} {
+			if !strings.Contains(page, text) {
+				t.Errorf("the page doesn't say %q:\n%s", text, page)
+			}
+		}
+	})
+	r.at(13*time.Minute, func() {
+		r.SetCurrentHistoryLength(5000)
+		r.tell(budget.Counted{By: "worker"})
+	})
+	r.start(time.Hour)
+	var next *workflow.ContinueAsNewError
+	if err := r.GetWorkflowError(); !errors.As(err, &next) {
+		t.Fatalf("ended with %v, want it to continue as new", err)
+	}
+	var state permitswf.State
+	if err := converter.GetDefaultDataConverter().FromPayloads(next.Input, &state); err != nil {
+		t.Fatal(err)
+	}
+	if back := state.Book.Returns; len(back.Coming) != 1 || back.Coming[0].Relapsed.IsZero() || len(back.Line) != 1 {
+		t.Errorf("the next run begins with %+v", back)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.ContainsFunc(r.notices, func(n budget.Notice) bool { return n.Kind == budget.NoticeReturnsStopped && n.Alert }) {
+		t.Errorf("on record: %+v", r.notices)
 	}
 }
 
