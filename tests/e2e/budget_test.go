@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sickbay-dev/sickbay/cmd/show"
+	"github.com/sickbay-dev/sickbay/pkg/budget"
 	"github.com/sickbay-dev/sickbay/pkg/device"
 	"github.com/sickbay-dev/sickbay/pkg/kube"
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
@@ -77,7 +78,8 @@ func (c *cluster) mostMarks() (stop func() int) {
 // That outlives the loss of everything that the budgets knew. What becomes healthy
 // meanwhile was never marked. An operator's pause holds what a raised limit would let in,
 // and after it those that waited are read anew and let in one by one. Case 19, each row, and
-// never: what went bad and recovered while all was paused is marked at its end.
+// never: what went bad and recovered while all was paused is marked at its end. Proves a
+// part of R3.
 func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 	const devices, rack = 12, 48
 	c := start(t, stack.Options{
@@ -205,8 +207,23 @@ func TestNoMoreDevicesAreKeptOutThanMayBe(t *testing.T) {
 		return err
 	})
 
-	// Many at once have their marks made ahead of their cases, within the same bounds.
+	// Of two devices of a node that are proven healthy one comes back, and the other waits.
+	for n, granted := range []bool{true, false} {
+		back := device.Key{Driver: simnode.DefaultDriver, Pool: "rack-0", Device: fmt.Sprintf("gpu-%d", n)}
+		turn, err := permitswf.NewClient(c.temporal, taskQueue).Turn(t.Context(), budget.AskTurn{
+			Device: back.String(), Epoch: 1, Token: int64(n + 1), Scopes: budget.ScopesOf(back, back.Pool, nil, nil),
+		})
+		if err != nil || turn.Granted != granted {
+			t.Errorf("the turn of %s: %+v, %v; want granted %t", back, turn, err, granted)
+		}
+	}
+	o.wants("who comes back", o.types(o.binary, "budgets"), 0, "COMING BACK", "gpu.example.com/rack-0/gpu-0", "NEXT BACK", "1 of node/rack-0 may be coming back at once, and 1 are")
+
+	// Many at once have their marks made ahead of their cases, within the same bounds. What
+	// had just come back is among them, which stops the others.
 	c.burstOf("rack-0", rack, 30)
+	o.wants("after a relapse", o.types(o.binary, "budgets"), 0, "failed again; nothing of its class comes back until then")
+	o.wants("on record", o.types(o.binary, "audit", "--kind", "ReturnsStopped"), 0, "gpu.example.com/rack-0/gpu-0 failed again")
 }
 
 // burstOf has all devices of a node go bad at once, and wants marks to be made ahead of
