@@ -111,6 +111,10 @@ func (d *decision) gateLimit(gate Gate) time.Duration {
 	return 0
 }
 
+// clearing is how long the removal of what was made may take at least: Pods have their grace
+// period, and a worker may die meanwhile.
+const clearing = 2 * time.Minute
+
 // stabilityParts is how many times its window the stability gate may take.
 const stabilityParts = 4
 
@@ -224,7 +228,8 @@ func (d *decision) stepRecovering() {
 		d.endAttempt(VerdictFailed, unhealthy(r.Message))
 	case d.calledBad():
 		d.endAttempt(VerdictFailed, unhealthy(c.Evidence().Message))
-	case c.Held():
+	case c.Held() && !r.Granted:
+		// Whoever has it after that has waited for its mark to go.
 		d.endAttempt(VerdictUnsure, "somebody else has the device")
 	case d.absenceSettled():
 		d.endAttempt(VerdictUnsure, "the device isn't listed any more")
@@ -327,7 +332,7 @@ func (d *decision) stepReturn() {
 	c := &d.c
 	r := c.Recovery
 	switch {
-	case c.Mark.State != MarkLifting && c.Mark.State != MarkNone && d.now.Sub(r.GoodAt) > max(d.p.Stability, stabilityParts*d.stabilityPause()):
+	case c.Mark.State != MarkLifting && c.Mark.State != MarkNone && d.now.Sub(r.GoodAt) > max(d.p.Stability, stabilityParts*d.stabilityPause(), clearing):
 		// Nobody has seen it since.
 		d.endAttempt(VerdictUnsure, "what was made for it couldn't be removed in time")
 	case c.Litter != 0:

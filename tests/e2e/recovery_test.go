@@ -30,7 +30,7 @@ const engineFault = "critical XID 109 reported by NVML"
 func (c *cluster) recovers(more ...string) {
 	c.t.Helper()
 	place := []string{"SICKBAY_PROBE_NAMESPACE=" + probes, "SICKBAY_PROBE_IMAGE=registry.example.com/sickbay:1"}
-	settings := append(fastEnvironment(), "SICKBAY_ATTEMPTS=2", "SICKBAY_ATTEMPT_PAUSE=2s", "SICKBAY_ATTEMPT_PAUSE_MAX=1h", "SICKBAY_RELAPSE_WATCH=10m")
+	settings := append(fastEnvironment(), "SICKBAY_ATTEMPTS=2", "SICKBAY_ATTEMPT_PAUSE=2s", "SICKBAY_ATTEMPT_PAUSE_MAX=1h", "SICKBAY_RELAPSE_WATCH=10m", "SICKBAY_RETURN_SETTLE=1s")
 	c.process("worker", "worker", "", slices.Concat(settings, place, more)...)
 	c.process("starter", "starter", "", append(starterEnvironment(), place...)...)
 }
@@ -86,9 +86,15 @@ func (c *cluster) programEnds(key device.Key, gate quarantine.Gate, code int32) 
 // what it took.
 func (c *cluster) awaitReleased(key device.Key) quarantine.Case {
 	c.t.Helper()
-	released := c.awaitCase(key, "is given back", func(s quarantine.Case) error {
-		if s.Phase != quarantine.PhaseReleased {
-			return fmt.Errorf("%s, %s: %+v", s.Phase, s.Waiting, s.Recovery)
+	var released quarantine.Case
+	c.eventually("the device is given back", 90*time.Second, func(ctx context.Context) error {
+		state, err := c.cases.State(ctx, key)
+		if err != nil {
+			return err
+		}
+		released = state.Case
+		if released.Phase != quarantine.PhaseReleased {
+			return fmt.Errorf("%s, %s: %+v", released.Phase, released.Waiting, released.Recovery)
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ recovery:
 // recoveryWindows are the settings of shortWindows, and those of attempts.
 func recoveryWindows() map[string]string {
 	settings := shortWindows()
-	settings["SICKBAY_ATTEMPTS"], settings["SICKBAY_ATTEMPT_PAUSE"] = "2", "2s"
+	settings["SICKBAY_ATTEMPTS"], settings["SICKBAY_ATTEMPT_PAUSE"], settings["SICKBAY_RETURN_SETTLE"] = "2", "2s", "1s"
 	return settings
 }
 

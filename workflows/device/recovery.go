@@ -38,7 +38,8 @@ func (r *runner) tend(c quarantine.Tend) *task {
 
 func (r *runner) cleanUp(c quarantine.CleanUp) *task {
 	ctx := workflow.WithActivityOptions(r.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 30 * time.Second,
+		// A worker that dies in it costs this much of a release.
+		StartToCloseTimeout: 10 * time.Second,
 		Summary:             "remove what was made for attempts",
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval:        500 * time.Millisecond,
