@@ -94,7 +94,7 @@ func (w *TrailWriter) Write(decisions []listing.Decision) error {
 
 func trailHeader(wide bool) []string {
 	if wide {
-		return []string{"TIME (UTC)", "DEVICE", "DECISION", "BY", "CALLER", "CLIENT", "NODE", "PHASE", "REASON", "SEVERITY", "EPOCH", "SEQ", "SEEN", "WHAT"}
+		return []string{"TIME (UTC)", "DEVICE", "DECISION", "BY", "CALLER", "NODE", "PHASE", "REASON", "SEVERITY", "EPOCH", "SEQ", "SEEN", "WHAT"}
 	}
 	return []string{"TIME (UTC)", "DEVICE", "DECISION", "BY", "SEEN", "WHAT"}
 }
@@ -102,7 +102,7 @@ func trailHeader(wide bool) []string {
 func trailRow(d listing.Decision, wide bool) []string {
 	row := []string{d.At.UTC().Format(time.DateTime), d.Name, string(d.Kind), orNothing(d.Actor)}
 	if wide {
-		row = append(row, orNothing(d.Caller), orNothing(d.Identity), orNothing(d.Node), orNothing(string(d.Phase)), orNothing(d.Reason), orNothing(d.Severity),
+		row = append(row, orNothing(d.Caller), orNothing(d.Node), orNothing(string(d.Phase)), orNothing(d.Reason), orNothing(d.Severity),
 			fmt.Sprint(d.Epoch), fmt.Sprint(d.Seq))
 	}
 	row = append(row, orNothing(d.Seen), d.Text)

@@ -27,7 +27,10 @@ import (
 // is left and nothing else; whoever has one keeps it. When the operator's time is over the
 // case goes on to its gates, still kept out, however healthy its device always was. What
 // makes no sense is refused with what to do instead, and leaves nothing behind. All of it
-// is in the audit trail.
+// is in the audit trail. Proves a part of R4, and of R6: words of operators reach the cases in
+// each way that they are sent, many at once too; what is refused is so visibly, and a forced
+// release with the gate that it would skip; and what the sender's client calls itself is on
+// record apart from whom the message names.
 func TestAnOperatorTakesADeviceAPoolAndANodeOut(t *testing.T) {
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 4, 2)
 	c.process("worker", "worker", "", append(fastEnvironment(), "SICKBAY_BUDGET_CLASS=none", "SICKBAY_BUDGET_CLUSTER=none")...)
@@ -110,6 +113,7 @@ func TestAnOperatorTakesADeviceAPoolAndANodeOut(t *testing.T) {
 	c.awaitUnschedulable("one-too-many")
 
 	o.tellsWhoTookThemOut(out, oncall, why)
+	o.speaks(out)
 }
 
 // refusesByHand types what makes no sense, with a word that is in each answer: the object,
