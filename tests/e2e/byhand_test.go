@@ -172,11 +172,11 @@ func (o *operator) tellsWhoTookThemOut(out []device.Key, actor, why string) {
 		kinds := map[quarantine.NoticeKind]int{}
 		for _, d := range trail.Decisions {
 			kinds[d.Kind]++
-			if !strings.Contains(d.Seen+d.Text, why) {
+			if want := map[bool]string{true: "it is Quarantined already", false: why}[d.Kind == quarantine.NoticeRefused]; !strings.Contains(d.Seen+d.Text, want) {
 				return fmt.Errorf("%s of %s doesn't say why: %q", d.Kind, d.Name, d.Text)
 			}
 		}
-		if kinds[quarantine.NoticeOpened] != len(out) || kinds[quarantine.NoticeMessage] != len(out) {
+		if kinds[quarantine.NoticeOpened] != len(out) || kinds[quarantine.NoticeMessage] != len(out) || kinds[quarantine.NoticeRefused] != 3 {
 			return fmt.Errorf("%v for %d devices", kinds, len(out))
 		}
 		refused, _ := o.trail(nil, "--since", "1h", "--actor", "unnamed", "--kind", "OperatorMessageRefused")
