@@ -221,7 +221,8 @@ func (r *runner) answer(m quarantine.Message) (Answer, error) {
 	r.apply(m)
 	r.changed.SendAsync(true)
 	if refusal != nil {
-		return Answer{}, temporal.NewApplicationError(refusal.Error(), ErrorRefused)
+		// Without a type, which tools would print behind the text.
+		return Answer{}, temporal.NewApplicationError(refusal.Error(), "")
 	}
 	return Answer{
 		Text:  fmt.Sprintf("%s accepted for %s", m.Verb, r.Case.Device),
