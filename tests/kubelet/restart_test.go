@@ -32,7 +32,7 @@ import (
 // mark. Only how long health that is back has to last before a case is closed is shorter,
 // which marks nothing.
 func ownWindows() map[string]string {
-	return map[string]string{"SICKBAY_HYSTERESIS": "10s"}
+	return map[string]string{"SICKBAY_HYSTERESIS": "10s", "SICKBAY_PROBE_NAMESPACE": ""}
 }
 
 // settled bounds the time until nothing is left of a restart: what a case looks at

@@ -70,6 +70,8 @@ func TestOnARealKubelet(t *testing.T) {
 			s := newSuite(t, version, false)
 			t.Run("DRA", func(t *testing.T) { s.run(t, draFacts()) })
 			t.Run("device plugin", func(t *testing.T) { s.run(t, pluginFacts()) })
+			must(t, s.node.ImportImage(t.Context(), buildImage(t)))
+			t.Run("attempts at recovery", func(t *testing.T) { s.run(t, attempts()) })
 			s.startSickbay(t, ownWindows())
 			t.Run("Sickbay through restarts", s.restarts)
 			s.governRecovery(t)
