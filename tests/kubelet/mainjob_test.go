@@ -24,7 +24,6 @@ func mainJob() []test {
 		{name: "a killed driver restricts its device past its window, and whoever has it keeps it", run: killedDriverRestrictsItsDevice},
 		{name: "a fault whose entry names a claim finds the claim's one device", run: claimNamesOneDevice},
 		{name: "a fault of one of several devices is listed and not guessed", run: mixedClaimIsNotGuessed},
-		{name: "a device comes back by its gates, and is retired when it fails under load", run: comesBackByItsGates},
 		{name: "a fault outlives its Pod and a kubelet that restarts", run: faultOutlivesItsPod, alone: true},
 	}
 }

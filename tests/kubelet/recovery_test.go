@@ -29,9 +29,10 @@ recovery:
   canary: {args: [--for, 8s, --every, 1s]}
 `
 
-// recoveryWindows are the settings of shortWindows, and those of attempts.
+// recoveryWindows are the settings of shortWindows, with attempts, and quick ones.
 func recoveryWindows() map[string]string {
 	settings := shortWindows()
+	settings["SICKBAY_PROBE_NAMESPACE"] = probes
 	settings["SICKBAY_ATTEMPTS"], settings["SICKBAY_ATTEMPT_PAUSE"], settings["SICKBAY_RETURN_SETTLE"] = "2", "2s", "1s"
 	return settings
 }

@@ -74,12 +74,14 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("attempts at recovery", func(t *testing.T) { s.run(t, attempts()) })
 			s.startSickbay(t, ownWindows())
 			t.Run("Sickbay through restarts", s.restarts)
-			s.governRecovery(t)
-			s.applySickbay(t, recoveryWindows())
+			s.applySickbay(t, shortWindows())
 			t.Run("Sickbay's own Pods", func(t *testing.T) { s.run(t, ownPods()) })
 			t.Run("Sickbay", func(t *testing.T) { s.run(t, mainJob()) })
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 			t.Run("Sickbay and watch Pods", func(t *testing.T) { s.run(t, watchJob()) })
+			s.governRecovery(t)
+			s.applySickbay(t, recoveryWindows())
+			t.Run("Sickbay gives a device back", func(t *testing.T) { comesBackByItsGates(t, s) })
 			if version != newest {
 				return
 			}
