@@ -124,7 +124,7 @@ type Recovery struct {
 type Program struct {
 	Image   *string   `yaml:"image,omitempty" form:"image" default:"Sickbay's own, of SICKBAY_PROBE_IMAGE" desc:"Its image; best one with a digest."`
 	Command *[]string `yaml:"command,omitempty" items:"text" most:"64" default:"the image's own" desc:"Program and first arguments in place of the image's own entrypoint. Only beside an image."`
-	Args    *[]string `yaml:"args,omitempty" items:"text" most:"64" default:"the image's own; of Sickbay's image probe, and for the canary probe --for 5m" desc:"Its arguments."`
+	Args    *[]string `yaml:"args,omitempty" items:"text" most:"64" default:"the image's own; of Sickbay's none, and for the canary --for 5m" desc:"Its arguments; of Sickbay's own image those of sickbay probe."`
 }
 
 // Returns is budget.ReturnLimits.

@@ -89,8 +89,8 @@ func (f *InForce) own(args ...string) ProgramSettings {
 	return ProgramSettings{Image: f.base.ProbeImage, Args: args}
 }
 
-// over lays what is said of a program over Sickbay's own. Another image has arguments of
-// its own.
+// over lays what is said of a program over Sickbay's own, whose arguments are those of
+// sickbay probe, with that word or without. Another image has arguments of its own.
 func (p *Program) over(own ProgramSettings) ProgramSettings {
 	if p.Image != nil {
 		own = ProgramSettings{Image: *p.Image}
@@ -100,6 +100,9 @@ func (p *Program) over(own ProgramSettings) ProgramSettings {
 	}
 	if p.Args != nil {
 		own.Args = slices.Clone(*p.Args)
+		if p.Image == nil && (len(own.Args) == 0 || own.Args[0] != "probe") {
+			own.Args = append([]string{"probe"}, own.Args...)
+		}
 	}
 	return own
 }

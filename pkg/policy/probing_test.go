@@ -54,6 +54,10 @@ classes:
       class: b200-all
       canary: {image: nccl, args: [all_reduce_perf, -g, "1"]}
       tolerate: [gpu.example.com/lost]
+  quick:
+    recovery:
+      probe: {args: []}
+      canary: {args: [--for, 8s]}
   trial:
     recovery:
       canary: {image: another}
@@ -68,6 +72,7 @@ classes:
 		"only the driver":       {"gpu.example.com", nil, "whole from drivers[gpu.example.com]", "vendor dcgmi diag -r 1 from drivers[gpu.example.com]", ownImage + " probe --for 30m from policy", "gpu.example.com/unmonitored, gpu.example.com/xid, gpu.example.com/lost from drivers[gpu.example.com]"},
 		"the class, too":        {"gpu.example.com", []string{"a100"}, "whole from drivers[gpu.example.com]", "deep from classes[a100]", ownImage + " probe --for 30m from policy", "gpu.example.com/xid, gpu.example.com/lost from classes[a100]"},
 		"two classes say of it": {"gpu.example.com", []string{"b200", "a100"}, "b200-all from classes[b200]", "deep from classes[a100]", "nccl all_reduce_perf -g 1 from classes[b200]", "gpu.example.com/lost from classes[a100]"},
+		"arguments alone":       {"nic.example.com", []string{"quick"}, "one by which it was claimed, or else nic.example.com from default", ownImage + " probe from classes[quick]", ownImage + " probe --for 8s from classes[quick]", "gpu.example.com/unmonitored from policy"},
 		"one tolerates nothing": {"gpu.example.com", []string{"trial", "b200"}, "b200-all from classes[b200]", "vendor dcgmi diag -r 1 from drivers[gpu.example.com]", "nccl all_reduce_perf -g 1 from classes[b200]", "none from classes[b200]"},
 	} {
 		for field, want := range map[string]string{"class": row.class, "probe": row.probe, "canary": row.canary, "tolerate": row.tolerate} {
