@@ -13,6 +13,9 @@ import (
 // shown matches a command line of ours in a page.
 var shown = regexp.MustCompile("(?m)^\\$ (?:kubectl )?sickbay (.*)$|`(?:kubectl )?sickbay ([a-z][^`]*)`")
 
+// quoted matches what the shell takes for one word.
+var quoted = regexp.MustCompile(`'[^']*'`)
+
 func TestEveryCommandThatThePagesShowIsOneThatThereIs(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -27,6 +30,7 @@ func TestEveryCommandThatThePagesShowIsOneThatThereIs(t *testing.T) {
 		for _, match := range shown.FindAllStringSubmatch(string(content), -1) {
 			found++
 			line, _, _ := strings.Cut(match[1]+match[2], " | ")
+			line = quoted.ReplaceAllStringFunc(line, func(text string) string { return strings.ReplaceAll(text, " ", "-") })
 			args := strings.Fields(strings.NewReplacer("'", "", "…", "").Replace(line))
 			command, rest, err := newRoot(Streams{}).Find(args)
 			if err == nil && command.HasParent() {
