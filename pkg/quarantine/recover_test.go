@@ -437,3 +437,32 @@ func TestWhatCannotBeRemovedIsTold(t *testing.T) {
 	r.w.proof.stuck = false
 	r.comesBack(4 * time.Hour)
 }
+
+// Q10, R1: another card behind the name of one that is out goes through all gates like any
+// other; one that goes missing in the middle of an attempt ends it, uncounted, and is tried
+// anew when it is back.
+func TestAReplacedOrReturnedDeviceGoesThroughAllGates(t *testing.T) {
+	r := keptOut(t, fatalFault) // takes a repair
+	r.passes(time.Hour)
+	r.settle()
+	if r.c.Phase != quarantine.PhaseRetired {
+		t.Fatalf("the case is %s", encode(t, r.c))
+	}
+	old := r.c.Epoch
+	r.w.hardware = newCard
+	r.watch = append(r.watch, r.w.inventory())
+	r.settle()
+	if r.c.Epoch <= old || r.c.Reason.Code != reason.HardwareReplaced || r.w.mark == nil {
+		t.Fatalf("the case is %s", encode(t, r.c))
+	}
+	r.follow(time.Hour, "the canary", atGate(quarantine.GateCanary))
+	r.w.listed, r.w.why = false, device.MissingFromPool
+	r.watch = append(r.watch, r.w.inventory())
+	r.follow(time.Hour, "it is gone", inPhase(quarantine.PhaseGone))
+	if r.c.Last == nil || r.c.Last.Counted || r.w.mark == nil {
+		t.Errorf("last attempt %+v, mark %+v", r.c.Last, r.w.mark)
+	}
+	r.w.listed = true
+	r.watch = append(r.watch, r.w.inventory())
+	r.comesBack(2 * time.Hour)
+}

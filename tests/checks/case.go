@@ -27,7 +27,7 @@ type Gap struct {
 }
 
 // caseNumbers are the cases that Sickbay is held to.
-var caseNumbers = []string{"01", "02", "04", "06", "07", "10", "12", "14", "15", "18", "19", "22", "25", "27", "33", "35", "38", "40", "49"}
+var caseNumbers = []string{"01", "02", "04", "06", "07", "09", "10", "12", "14", "15", "18", "19", "22", "25", "27", "33", "35", "38", "40", "49"}
 
 var (
 	caseLike  = regexp.MustCompile(`(?i)\bcases?\s+([0-9]{2}(?:(?:,\s*|\s+and\s+)[0-9]{2})*)\b`)

@@ -200,11 +200,36 @@ func TestADeviceIsProvenHealthyAndGivenBack(t *testing.T) {
 	c.awaitReleased(key)
 }
 
-// R1, R7. A worker that is killed at any gate loses nothing and skips nothing: the gate
+// outlivesItsLease has nobody of Sickbay there for longer than a record is valid: its mark
+// stays, and whoever comes back looks again and extends it.
+func (c *cluster) outlivesItsLease(key device.Key, marked quarantine.Case) {
+	c.t.Helper()
+	c.kill("worker")
+	c.kill("starter")
+	c.eventually("the record's lease is over", 60*time.Second, func(context.Context) error {
+		if left := time.Until(marked.LeaseUntil); left > -time.Second {
+			return fmt.Errorf("%s are left", left)
+		}
+		return nil
+	})
+	if rules, err := c.rules(c.t.Context()); err != nil || len(rules) != 1 {
+		c.t.Fatalf("%d marks, %v; want the one that nobody looks after", len(rules), err)
+	}
+	c.restart("worker")
+	c.restart("starter")
+	c.awaitCase(key, "is looked at again, and its record extended", func(s quarantine.Case) error {
+		if s.Epoch != marked.Epoch || s.Mark.State != quarantine.MarkInForce || !s.LeaseUntil.After(marked.LeaseUntil) || !s.LookedAt.After(marked.LeaseUntil) {
+			return fmt.Errorf("epoch %d, mark %s, lease until %s, looked at %s", s.Epoch, s.Mark.State, s.LeaseUntil, s.LookedAt)
+		}
+		return nil
+	})
+}
+
+// R1, R7, Q4. A record that nobody looks after for longer than it is valid frees nothing. A worker that is killed at any gate loses nothing and skips nothing: the gate
 // goes on where it was, its program isn't run again, and the attempt is still the first.
 func TestAWorkerKilledAtAnyGateSkipsNothing(t *testing.T) {
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
-	c.recovers("SICKBAY_STABILITY=10s")
+	c.recovers("SICKBAY_STABILITY=10s", "SICKBAY_LEASE=5s")
 	key := c.runPod("train-0")
 	ctx := t.Context()
 	killed := func(gate quarantine.Gate) {
@@ -224,7 +249,9 @@ func TestAWorkerKilledAtAnyGateSkipsNothing(t *testing.T) {
 	}
 	// Its driver is silent, so that the first gate waits.
 	c.set(key, corev1.ResourceHealthStatusUnhealthy, engineFault)
-	epoch := c.awaitInForce(key).Epoch
+	marked := c.awaitInForce(key)
+	epoch := marked.Epoch
+	c.outlivesItsLease(key, marked)
 	c.deletePod("train-0")
 	c.set(key, corev1.ResourceHealthStatusUnknown, "")
 	c.awaitCase(key, "waits for its driver", func(s quarantine.Case) error {
