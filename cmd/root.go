@@ -74,7 +74,7 @@ shows those that it reads.
 		&cobra.Group{ID: groupPeople, Title: "Commands for people:"},
 	)
 	root.AddCommand(newStarter(streams), newWorker(streams), newWatch(streams), newProbe(streams), newDevices(streams), newDevice(streams), newPod(streams),
-		newIncidents(streams), newIncident(streams), newBudgets(streams), newPause(streams), newResume(streams), newQuarantine(streams),
+		newIncidents(streams), newIncident(streams), newBudgets(streams), newPause(streams), newResume(streams), newQuarantine(streams), newLift(streams),
 		newAudit(streams), newReport(streams), newPolicy(streams), newDoctor(streams), newRebuild(streams), newSetup(streams), newVersion(streams))
 	root.AddCommand(newWords(streams)...)
 	return root

@@ -263,10 +263,10 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 
 	// An operator has it given back although its condition holds. It is left alone until
 	// that doesn't hold any more; what comes then is new.
-	lift := isolation.Message{Verb: isolation.VerbLift, Actor: "oncall@example.com", Reason: "the rack is fine, the detector isn't"}
-	if _, err := own.Send(t.Context(), "node-1", lift); err != nil {
-		t.Fatal(err)
-	}
+	lift := []string{"lift", "node-1", "--actor", "oncall@example.com", "--reason", "the rack is fine, the detector isn't"}
+	o.wants("a lift without a reason", o.types(o.binary, "lift", "node-1"), 2, "say why with --reason")
+	o.wants("a lift of a node that nothing isolates", o.types(o.binary, "lift", "node-7", "--reason", "x", "--actor", "x"), 4, "node-7: nothing isolates the node")
+	o.wants("the lift", o.types(o.binary, lift...), 0, "lift accepted for node node-1; it is left alone until nothing justifies its isolation")
 	c.awaitNode("node-1 is given back on an operator's word", "node-1", givenBack(false))
 	c.eventually("node-1 is left alone", 20*time.Second, func(ctx context.Context) error {
 		state, err := own.State(ctx, "node-1")
@@ -275,9 +275,7 @@ func TestAWholeNodeIsIsolatedByPolicyAlone(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := own.Send(t.Context(), "node-1", lift); err == nil || !strings.Contains(err.Error(), "it is lifted already") {
-		t.Errorf("lifted twice: %v", err)
-	}
+	o.wants("another lift", o.types(o.binary, lift...), 1, "it is lifted already")
 	rackFault("False")
 	c.eventually("it is over with node-1", 40*time.Second, func(ctx context.Context) error {
 		state, err := own.State(ctx, "node-1")
