@@ -25,6 +25,8 @@ type proof struct {
 	blocked   bool
 	elsewhere bool
 	waiting   bool
+	// unheard has the kubelet not answer when it is asked for a reading of now.
+	unheard bool
 	// stuck keeps what was made from going away.
 	stuck bool
 	// made is what is there of attempts, by token: the number of its Pod, and how far its
@@ -71,7 +73,7 @@ func (w *world) tend(c quarantine.Tend, now time.Time) quarantine.Tended {
 		return t
 	}
 	reading := w.reading(w.pods[m.pod])
-	reading.Observed, reading.Acknowledged = now, true
+	reading.Observed, reading.Acknowledged = now, !p.unheard
 	t.Reading = &reading
 	if c.Gate == quarantine.GateProbe || c.Gate == quarantine.GateCanary {
 		switch m.jobs[c.Gate] {

@@ -202,7 +202,7 @@ func (d *decision) tendPause(e Tended) time.Duration {
 	switch {
 	case r.Gate == GateStability, r.Gate == GateReason, r.Gate == GateReturn:
 		return d.stabilityPause()
-	case e.Trouble != "" || len(e.Blocked) > 0:
+	case e.Trouble != "" || len(e.Blocked) > 0, e.Reading != nil && !e.Reading.Acknowledged:
 		return d.p.RecheckFirst
 	}
 	return min(time.Second, d.p.RecheckFirst)

@@ -73,7 +73,7 @@ func (r *run) attemptSays(health device.Health, message string) {
 	}
 }
 
-// R1: a device that nobody holds rests, and then passes evidence on our own claim, probe,
+// R1, case 10, row t=20 (what a reset mends): a device that nobody holds rests, and then passes evidence on our own claim, probe,
 // canary, stability window, the close of its reason and its turn, in this order and in one
 // attempt; only then, with everything of ours gone, its mark is removed.
 func TestADeviceIsGivenBackByAllGatesInTheirOrder(t *testing.T) {
@@ -364,6 +364,30 @@ func TestTheStabilityWindowCountsFreshHealthOnly(t *testing.T) {
 	}
 }
 
+// R1, case 01: a Healthy that was said once and never again, because the kubelet doesn't
+// answer, passes no gate: not the first, not the canary's, and none of it counts as time.
+func TestAnUnchangedHealthyProvesNothing(t *testing.T) {
+	for _, from := range quarantine.Gates[:4] {
+		t.Run(string(from), func(t *testing.T) {
+			r := keptOut(t, majorFault)
+			if from != quarantine.GateEvidence {
+				r.follow(time.Hour, "gate "+string(from), atGate(from))
+			}
+			r.w.proof.unheard = true
+			deadline := r.now.Add(5 * time.Hour)
+			for r.now.Before(deadline) {
+				r.passes(10 * time.Minute)
+				r.settle()
+				if c := r.c; c.Phase == quarantine.PhaseReleased || c.Recovery != nil && slices.Index(quarantine.Gates[:], c.Recovery.Gate) > slices.Index(quarantine.Gates[:], from) {
+					t.Fatalf("it passed gate %s: %s", from, encode(t, c))
+				}
+			}
+			r.w.proof.unheard = false
+			r.comesBack(4 * time.Hour)
+		})
+	}
+}
+
 // renewal is what a reading may be late.
 const renewal = 15 * time.Second
 
@@ -438,7 +462,7 @@ func TestWhatCannotBeRemovedIsTold(t *testing.T) {
 	r.comesBack(4 * time.Hour)
 }
 
-// Q10, R1: another card behind the name of one that is out goes through all gates like any
+// Q10, R1, case 25, row t=24:02: another card behind the name of one that is out goes through all gates like any
 // other; one that goes missing in the middle of an attempt ends it, uncounted, and is tried
 // anew when it is back.
 func TestAReplacedOrReturnedDeviceGoesThroughAllGates(t *testing.T) {
