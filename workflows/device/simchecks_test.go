@@ -24,6 +24,8 @@ const strayMark = "there was a mark"
 
 // record is what a life remembers, to be compared.
 type record struct {
+	// released counts the devices that were given back.
+	released int
 	// calm tells that no device is ever known to be at fault; mayMark says why a mark
 	// may be made, if it may.
 	calm    bool
@@ -134,7 +136,8 @@ func (l *life) check() {
 	}
 	l.compare(before, now)
 	l.taken(before, now)
-	if l.lifting && now.Phase != quarantine.PhaseGone && now.Phase != quarantine.PhaseRestricted {
+	l.givenBack(before, now)
+	if l.lifting && !slices.Contains([]quarantine.Phase{quarantine.PhaseGone, quarantine.PhaseRestricted, quarantine.PhaseRecovering, quarantine.PhaseReleased}, now.Phase) {
 		l.fail("a mark is to be lifted in phase %s", now.Phase)
 	}
 	l.last, l.lifting = now, false
@@ -370,7 +373,7 @@ func (l *life) ended() {
 
 // rest checks that the case came to its end, or waits under a name that says for what.
 func (l *life) rest() {
-	if len(l.tasks) > 0 {
+	if n := len(l.tasks); n > 1 || n == 1 && l.tasks[devicewf.ActivityTend] == nil {
 		l.in(5*time.Second, l.rest) // it is just trying something
 		return
 	}
@@ -433,6 +436,8 @@ func (l *life) restsAt(c quarantine.Case) []quarantine.Waiting {
 		return nil
 	case quarantine.PhaseQuarantined:
 		return l.restsInQuarantine(c)
+	case quarantine.PhaseRecovering:
+		return l.restsToTry(c)
 	}
 	return nil
 }
@@ -490,5 +495,5 @@ func (l *life) restsInQuarantine(c quarantine.Case) []quarantine.Waiting {
 	case w.held():
 		return []quarantine.Waiting{quarantine.WaitingForHolder}
 	}
-	return []quarantine.Waiting{quarantine.WaitingForRecovery}
+	return l.restsToTry(c)
 }

@@ -58,6 +58,8 @@ type cluster struct {
 	full      bool
 	driver    quarantine.DriverSign
 	published int
+	// proof is what becomes of attempts at recovery.
+	proof simProof
 }
 
 type simPod struct {
@@ -78,7 +80,7 @@ var (
 func newCluster(key device.Key, served bool) *cluster {
 	return &cluster{
 		key: key, ready: true, listed: true, complete: true, hardware: simOldCard, others: 3,
-		served: served && key.Path() == device.PathDRA,
+		served: served && key.Path() == device.PathDRA, proof: newSimProof(),
 	}
 }
 

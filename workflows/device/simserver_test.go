@@ -210,6 +210,12 @@ func wired(input any) any {
 		return rewire(input.Command)
 	case devicewf.Task[quarantine.AskPermit]:
 		return rewire(input.Command)
+	case devicewf.Task[quarantine.Tend]:
+		return rewire(input.Command)
+	case devicewf.Task[quarantine.CleanUp]:
+		return rewire(input.Command)
+	case devicewf.Task[quarantine.AskReturn]:
+		return rewire(input.Command)
 	}
 	panic(violation{fmt.Sprintf("an activity is given %T", input)})
 }
@@ -249,6 +255,7 @@ func (l *life) schedule(t *task) {
 	}
 	l.tasks[t.name] = t
 	l.scheduled(t)
+	l.attempted(t)
 	l.in(queued, func() { l.attempt(t) })
 }
 
@@ -262,6 +269,8 @@ func (l *life) attempt(t *task) {
 	runs, answers := 20*time.Millisecond, 50*time.Millisecond
 	if !l.fair {
 		runs, answers = l.fate(t)
+	} else if ask, ok := t.command.(quarantine.Tend); ok && l.cluster.waits(ask) {
+		answers = 20 * time.Second
 	}
 	var result any
 	var failed error
@@ -370,6 +379,12 @@ func (l *life) execute(t *task) (any, error) {
 		return answer, err
 	case quarantine.AskPermit:
 		return l.cluster.permits(c)
+	case quarantine.Tend:
+		return l.cluster.tend(c, l.clock())
+	case quarantine.CleanUp:
+		return l.cluster.cleanUp(c)
+	case quarantine.AskReturn:
+		return l.cluster.turn(c)
 	case quarantine.Announce:
 		if l.mute {
 			return nil, errAway

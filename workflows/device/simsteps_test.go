@@ -45,7 +45,7 @@ type step struct {
 	do     func(l *life)
 }
 
-var steps = []step{
+var steps = slices.Concat(attemptSteps, []step{
 	{"a Pod starts", 6, false, func(l *life) {
 		if len(l.cluster.running()) < 3 && len(l.cluster.pods) < 8 {
 			health, message := l.health()
@@ -210,7 +210,7 @@ var steps = []step{
 			l.env.SetCurrentHistoryLength(60 + l.rng.IntN(100))
 		}
 	}},
-}
+})
 
 // next lets one thing happen, and then the next, until the world becomes fair.
 func (l *life) next() {
@@ -530,6 +530,17 @@ func (l *life) turnFair() {
 	if l.rng.IntN(2) == 0 {
 		c.driver = quarantine.DriverSpeaks
 		c.forbidden, c.foreign, c.ready, c.dead, c.away, c.listed, c.movedTo = false, false, true, time.Time{}, false, true, ""
+		c.proof.health, c.proof.message, c.proof.ends = device.Healthy, "", quarantine.JobPassed
+		c.proof.trouble, c.proof.blocked, c.proof.waiting, c.proof.stuck = false, false, false, false
+	}
+	if l.rng.IntN(2) == 0 {
+		// Its holders leave, and what Pods of attempts say is how it is.
+		for _, p := range c.running() {
+			if !p.monitor {
+				c.end(p)
+				l.tellOf(p)
+			}
+		}
 	}
 	l.say("from now on the world is fair: ready %t, Lease stopped %s, listed %t, forbidden %t, foreign %t, mode %s", c.ready, c.dead, c.listed, c.forbidden, c.foreign, l.knobs.Policy.Mode)
 	l.sync()

@@ -36,7 +36,7 @@ var (
 // to a wait with a name.
 func TestNoRandomLifeBreaksAnInvariant(t *testing.T) {
 	began := time.Now()
-	var next, runs atomic.Uint64
+	var next, runs, released atomic.Uint64
 	for range runtime.GOMAXPROCS(0) {
 		t.Run("lives", func(t *testing.T) {
 			t.Parallel()
@@ -50,11 +50,12 @@ func TestNoRandomLifeBreaksAnInvariant(t *testing.T) {
 					t.Errorf("seed %d: %v\nagain: go test ./workflows/device -run %s -lives 1 -seed %d", *seed+n, err, "TestNoRandomLifeBreaksAnInvariant", *seed+n)
 				}
 				runs.Add(uint64(l.runs))
+				released.Add(uint64(l.released))
 			}
 		})
 	}
 	t.Cleanup(func() {
-		t.Logf("%d lives from seed %d, %d runs, %s", min(next.Load(), uint64(*lives)), *seed, runs.Load(), time.Since(began).Round(time.Millisecond))
+		t.Logf("%d lives from seed %d, %d runs, %d devices given back, %s", min(next.Load(), uint64(*lives)), *seed, runs.Load(), released.Load(), time.Since(began).Round(time.Millisecond))
 	})
 }
 
@@ -112,6 +113,8 @@ func newLife(seed uint64) *life {
 	if rng.IntN(4) == 0 {
 		policy.Mode = quarantine.ModeObserve
 	}
+	policy.Recover = rng.IntN(4) > 0
+	policy.Attempts, policy.AttemptPause, policy.AttemptPauseMax, policy.CanaryWithin = 3, 10*time.Minute, time.Hour, 20*time.Minute
 	l := &life{
 		seed: seed, rng: rng, keyed: keyed{path.key}, cluster: newCluster(path.key, path.served),
 		knobs: devicewf.Knobs{Policy: policy, SearchAttributes: rng.IntN(2) == 0},
