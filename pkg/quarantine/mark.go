@@ -282,6 +282,8 @@ func (d *decision) takeOver(found MarkFound) {
 // writes the mark anew. Until then the mark is in force as it was found.
 func (d *decision) supersede(found MarkFound) {
 	c := &d.c
+	// What was made for the attempt under way is of the epoch that ends here.
+	d.stopAttempt("a mark of a later epoch was found")
 	d.takeOver(found)
 	c.Epoch = max(d.now.UnixMilli(), found.Epoch+1, c.Epoch+1)
 	switch {

@@ -189,7 +189,7 @@ func (d *decision) heard(e Tended) {
 		r.GoodAt = time.Time{}
 		return
 	}
-	if gap := e.Asked.Sub(r.GoodAt); r.Gate == GateStability && !r.GoodAt.IsZero() && gap <= 2*d.stabilityPause()+renewal {
+	if gap := e.Asked.Sub(r.GoodAt); r.Gate == GateStability && !r.GoodAt.IsZero() && gap > 0 && gap <= 2*d.stabilityPause()+renewal {
 		r.Stable += gap
 	}
 	r.GoodAt = e.Asked
