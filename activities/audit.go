@@ -36,8 +36,14 @@ func NewAudit(logger *slog.Logger, catalogue *reason.Catalogue, registerer prome
 		marked:    telemetry.MarkDelay.NewHistogram(),
 		phases:    telemetry.PhaseTime.NewHistogram(),
 	}
+	// The rate of first tries is asked before there is one.
+	a.releases.WithLabelValues(firstAttempt)
+	a.releases.WithLabelValues(laterAttempt)
 	return a, errors.Join(registerer.Register(a.decisions), registerer.Register(a.releases), registerer.Register(a.marked), registerer.Register(a.phases))
 }
+
+// firstAttempt and laterAttempt are by which attempt a device was given back.
+const firstAttempt, laterAttempt = "first", "later"
 
 // count counts a decision, and what it ended.
 func (a *Audit) count(n quarantine.Notice, alert string) {
@@ -51,9 +57,9 @@ func (a *Audit) count(n quarantine.Notice, alert string) {
 		a.phases.WithLabelValues(string(n.Left), string(n.Phase)).Observe(n.Stayed.Seconds())
 	}
 	if n.Kind == quarantine.NoticeReleased {
-		attempt := "later"
+		attempt := laterAttempt
 		if n.FirstTry {
-			attempt = "first"
+			attempt = firstAttempt
 		}
 		a.releases.WithLabelValues(attempt).Inc()
 	}

@@ -28,6 +28,8 @@ func rare(rights deploy.RightSet, right deploy.Right) (why string) {
 		return "a Pod that is gone from the lists before a look has found it ended"
 	case right.Resource == "configmaps" && right.Verb != "get":
 		return "a starter that has led for 10 s, and news a minute later"
+	case right.Namespace == probes:
+		return "an attempt to prove a device healthy, which recovery_test.go makes"
 	case right.Verb == "list" && rights[watched]:
 		return "an API server that can't begin a watch with a list (WatchList)"
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/sickbay-dev/sickbay/pkg/quarantine"
 	"github.com/sickbay-dev/sickbay/tests/simnode"
 	"github.com/sickbay-dev/sickbay/tests/stack"
+	devicewf "github.com/sickbay-dev/sickbay/workflows/device"
 )
 
 // engineFault is a fault that a reset may mend.
@@ -136,10 +137,36 @@ func (c *cluster) nothingLeft() {
 	}
 }
 
-// R1, R2, R5. A device fails, is kept out, and comes back by all gates in their order; the
+// refusesAmidAnAttempt asks for a device while its probe runs, after an attempt that failed:
+// each way of asking is told which gate is in the way, and what failed before that.
+func (c *cluster) refusesAmidAnAttempt(key device.Key) {
+	c.t.Helper()
+	c.program(key, quarantine.GateProbe)
+	o := c.operator()
+	for _, force := range []bool{false, true} {
+		typed := []string{"release", key.String(), "--actor", "eager@example.com", "--reason", "it works, I tried it"}
+		if force {
+			typed = append(typed, "--force")
+		}
+		o.wants("a release amid an attempt", o.types(o.binary, typed...), 1,
+			"release refused for "+key.String(), "gate Probe", "gate Canary failed in attempt 1", "exit code 7")
+	}
+	signal := devicewf.OperatorPayload{Actor: "eager@example.com", Reason: "by signal", Force: true}
+	if err := c.temporal.SignalWorkflow(c.t.Context(), devicewf.ID(key), "", "release", signal); err != nil {
+		c.t.Fatal(err)
+	}
+	c.awaitCase(key, "has the refusals on record, and goes on", func(s quarantine.Case) error {
+		if len(s.RefusedWords) < 3 || s.Recovery == nil || s.Recovery.Gate != quarantine.GateProbe {
+			return fmt.Errorf("%d refused, %+v", len(s.RefusedWords), s.Recovery)
+		}
+		return nil
+	})
+}
+
+// R1, R2, R4, R5. A device fails, is kept out, and comes back by all gates in their order; the
 // scheduler gives it out again. It fails again within its watch: a new case, which
 // remembers the old one. Idle it looks well, and under load it fails, until its tries are
-// used up: it is retired, and stays so until somebody says that it was repaired, which is
+// used up, and no release gets it past a gate meanwhile: it is retired, and stays so until somebody says that it was repaired, which is
 // an attempt like any other.
 func TestADeviceIsProvenHealthyAndGivenBack(t *testing.T) {
 	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 1)
@@ -172,6 +199,9 @@ func TestADeviceIsProvenHealthyAndGivenBack(t *testing.T) {
 		t.Errorf("the next case has epoch %d and remembers %+v; want one above %d that counts a relapse", again.Epoch, again.Relapse, first.Epoch)
 	}
 	for attempt := 1; attempt <= 2; attempt++ {
+		if attempt == 2 {
+			c.refusesAmidAnAttempt(key)
+		}
 		c.programEnds(key, quarantine.GateProbe, 0)
 		c.programEnds(key, quarantine.GateCanary, 7)
 		failed := c.awaitCase(key, "fails under load", func(s quarantine.Case) error {
@@ -198,6 +228,54 @@ func TestADeviceIsProvenHealthyAndGivenBack(t *testing.T) {
 	c.programEnds(key, quarantine.GateProbe, 0)
 	c.programEnds(key, quarantine.GateCanary, 0)
 	c.awaitReleased(key)
+}
+
+// R3. Two devices of a node that are proven at the same time come back one after the other:
+// the second waits for its turn until the first has been back for a while.
+func TestDevicesOfANodeComeBackOneAfterTheOther(t *testing.T) {
+	c := start(t, stack.Options{Kubernetes: "1.37", Temporal: true}, 1, 2)
+	const settle = 10 * time.Second
+	c.recovers("SICKBAY_RETURN_SETTLE="+settle.String(), "SICKBAY_BUDGET_NODE=none", "SICKBAY_BUDGET_CLASS=none", "SICKBAY_BUDGET_CLUSTER=none")
+	keys := []device.Key{c.runPod("train-0"), c.runPod("train-1")}
+	for i, key := range keys {
+		c.failsAndIsFree(key, fmt.Sprintf("train-%d", i))
+	}
+	for _, gate := range []quarantine.Gate{quarantine.GateProbe, quarantine.GateCanary} {
+		for _, key := range keys {
+			c.programEnds(key, gate, 0)
+		}
+	}
+	waited := map[device.Key]bool{}
+	back := map[device.Key]time.Time{}
+	c.eventually("both are back", 2*time.Minute, func(ctx context.Context) error {
+		for _, key := range keys {
+			state, err := c.cases.State(ctx, key)
+			if err != nil {
+				return err
+			}
+			switch s := state.Case; {
+			case s.Phase == quarantine.PhaseReleased:
+				back[key] = s.Relapse.ReleasedAt
+			case s.Waiting == quarantine.WaitingForTurn:
+				waited[key] = true
+			}
+		}
+		if len(back) < len(keys) {
+			return fmt.Errorf("back are %v, waiting was seen of %v", back, waited)
+		}
+		return nil
+	})
+	first, second := keys[0], keys[1]
+	if back[second].Before(back[first]) {
+		first, second = second, first
+	}
+	// The turn begins with the grant, a moment before the release.
+	if apart := back[second].Sub(back[first]); apart < settle/2 {
+		t.Errorf("%s came back %s after %s, want about %s", second, apart, first, settle)
+	}
+	if !waited[second] {
+		t.Errorf("%s was never seen to wait for its turn", second)
+	}
 }
 
 // outlivesItsLease has nobody of Sickbay there for longer than a record is valid: its mark
