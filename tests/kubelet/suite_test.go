@@ -80,33 +80,30 @@ func TestOnARealKubelet(t *testing.T) {
 			t.Run("Sickbay and device plugins", func(t *testing.T) { s.run(t, pluginJob()) })
 			t.Run("Sickbay and watch Pods", func(t *testing.T) { s.run(t, watchJob()) })
 			if version == newest {
-				t.Run("docs/watch.md", s.followsWatchPage)
+				t.Run("docs/watch.md", func(t *testing.T) {
+					kubectl := s.watchPage(t)
+					pages.Run(t, pages.Page{
+						Path: "docs/watch.md", Update: *update,
+						Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "KUBECACHEDIR=" + t.TempDir(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(s.sickbay.binary) + ":" + os.Getenv("PATH")},
+						Mask: func(line string) string {
+							return watchPodName.ReplaceAllString(pages.Masked(line), "watch-gpu-example-com-xxxxx")
+						},
+					})
+					// A Pod outlives its DaemonSet, and its claim wants its driver to be let go.
+					within(t, soon, "no watch Pod is left", func(ctx context.Context) error {
+						pods, err := s.client.CoreV1().Pods("sickbay-watch").List(ctx, metav1.ListOptions{})
+						if err == nil && len(pods.Items) > 0 {
+							err = fmt.Errorf("%d are left", len(pods.Items))
+						}
+						return err
+					})
+				})
 			}
 			s.governRecovery(t)
 			s.applySickbay(t, recoveryWindows())
 			t.Run("Sickbay gives a device back", func(t *testing.T) { comesBackByItsGates(t, s) })
 		})
 	}
-}
-
-// followsWatchPage types what docs/watch.md says.
-func (s *suite) followsWatchPage(t *testing.T) {
-	kubectl := s.watchPage(t)
-	pages.Run(t, pages.Page{
-		Path: "docs/watch.md", Update: *update,
-		Env: []string{"KUBECONFIG=" + s.stack.Kubeconfig(), "KUBECACHEDIR=" + t.TempDir(), "PATH=" + kubectl.Folder() + ":" + filepath.Dir(s.sickbay.binary) + ":" + os.Getenv("PATH")},
-		Mask: func(line string) string {
-			return watchPodName.ReplaceAllString(pages.Masked(line), "watch-gpu-example-com-xxxxx")
-		},
-	})
-	// A Pod outlives its DaemonSet, and its claim wants its driver to be let go.
-	within(t, soon, "no watch Pod is left", func(ctx context.Context) error {
-		pods, err := s.client.CoreV1().Pods("sickbay-watch").List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("%d are left", len(pods.Items))
-		}
-		return err
-	})
 }
 
 // run runs a group, and returns when all of it is done.
